@@ -1,1 +1,1 @@
-"""A recipe carried out over all parts of its source."""
+"""Running recipes: jobs, their parts and segments, plans, engines, manifests and dataset cards."""

@@ -1,8 +1,8 @@
-"""What a dataset holds: how long its documents are, which sites they come from, which languages they are in.
+"""Statistics of a dataset: document lengths, domains and languages.
 
-These are the figures that RefinedWeb's Appendix C gives of itself: document lengths (its Figure 5(a)) and the most
-frequent domain names (5(b)), and the languages of its Appendix D. They are counted file by file, from the columns
-``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
+The RefinedWeb paper reports the same figures: document lengths (Figure 5(a)) and the most frequent domain names
+(Figure 5(b)) in Appendix C, and languages in Appendix D. They are counted file by file from the columns ``text``,
+``n_tokens``, ``url`` and ``language``; missing columns are skipped.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ from longcrawl.io.stored_tables import DAMAGED, check_undamaged
 from longcrawl.run.engines.local import Local
 
 NO_LANGUAGE = ""
-"""What stands for no language where languages are counted, since JSON has no null among its names."""
+"""Key for documents without a language in the counts by language; JSON keys cannot be null."""
 MOST_SHOWN = 20
-"""Domains and languages that are printed; :class:`Analysis` has more."""
+"""Number of domains and of languages in the printed tables; :class:`Analysis` has more."""
 
 MOST_DOMAINS = 1_000_000
 LARGEST = 100
@@ -37,13 +37,13 @@ LARGEST = 100
 
 @dataclass(frozen=True)
 class Lengths:
-    """A histogram of lengths: bin ``n`` holds those of 2**(n-1) or more and less than 2**n, bin 0 those of 0."""
+    """Histogram of lengths in powers of two: bin ``n`` counts 2**(n-1) <= length < 2**n, and bin 0 counts length 0."""
 
     unit: str
     documents: Mapping[int, int] = field(default_factory=dict)
-    """Documents by bin, bins without any left out."""
+    """Documents per bin; empty bins are omitted."""
     total: Mapping[int, int] = field(default_factory=dict)
-    """Characters or tokens of these documents together."""
+    """Characters or tokens per bin, summed over its documents."""
 
     @classmethod
     def count(cls, unit: str, lengths: pa.ChunkedArray | pa.Array) -> "Lengths":
@@ -55,7 +55,7 @@ class Lengths:
         return cls(unit, *({place: int(row[place]) for place in places} for row in (documents, total)))
 
     def __add__(self, other: "Lengths") -> "Lengths":
-        """Add what was counted elsewhere."""
+        """Add two histograms."""
         documents, total = ({**mine} for mine in (self.documents, self.total))
         for number in other.documents:
             documents[number] = documents.get(number, 0) + other.documents[number]
@@ -64,7 +64,7 @@ class Lengths:
 
     @property
     def bins(self) -> range:
-        """The bins from the shortest to the longest, those without documents included."""
+        """The range of bins from the shortest to the longest document, empty bins included."""
         return range(min(self.documents, default=0), max(self.documents, default=-1) + 1)
 
     @property
@@ -82,7 +82,7 @@ class Lengths:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Lengths":
-        """Read what :meth:`as_dict` gave."""
+        """Make a histogram from the values of :meth:`as_dict`."""
         documents, total = (
             {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
         )
@@ -91,19 +91,19 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Analysis(Tabular):
-    """What a dataset holds: text bars in a terminal, colours in a notebook, a table on a card."""
+    """Statistics of a dataset, shown as text bars in a terminal, in colour in a notebook, and as tables on a card."""
 
     documents: int
     lengths: tuple[Lengths, ...] = ()
-    """In characters of ``text``, and in ``n_tokens``, where the documents have these columns."""
+    """Histograms in characters of ``text`` and in ``n_tokens``, for the columns that exist."""
     domains: Mapping[str, int] = field(default_factory=dict)
-    """The 100 hosts with most documents, without ``www.``, most documents first; empty where there are no URLs."""
+    """Documents of the 100 largest hosts, without ``www.``, largest first; empty if there are no URLs."""
     distinct_domains: int = 0
     domains_error: int = 0
-    """How many documents a domain may have beyond its count: 0 up to a million domains, see ``DomainCounts``."""
+    """Largest possible undercount of a domain, in documents: 0 up to a million domains, see ``DomainCounts``."""
     without_url: int = 0
     languages: Mapping[str, int] = field(default_factory=dict)
-    """Documents by language, most documents first; "" stands for those without; empty where there is no column."""
+    """Documents by language, largest first; the key "" is for no language. Empty without a language column."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; :meth:`from_dict` is the way back."""
@@ -119,16 +119,16 @@ class Analysis(Tabular):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
-        """Read what :meth:`as_dict` gave."""
+        """Make an analysis from the values of :meth:`as_dict`."""
         known = {each.name: values[each.name] for each in fields(cls)}
         return cls(**{**known, "lengths": tuple(map(Lengths.from_dict, values["lengths"]))})
 
     def tables(self) -> list[Table]:
-        """Return a table of each kind of length, of domains and of languages, whichever there are."""
+        """Return the tables of lengths, domains and languages that this dataset has."""
         return [*(length_table(each) for each in self.lengths), *self.place_tables()]
 
     def place_tables(self) -> list[Table]:
-        """Return the tables of domains and languages; none of languages where no document names one."""
+        """Return the tables of domains and languages; languages are left out if no document names one."""
         tables = []
         if self.domains:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
@@ -147,7 +147,7 @@ class Analysis(Tabular):
 
 
 def length_table(lengths: Lengths) -> Table:
-    """Return a row for each bin from the shortest to the longest."""
+    """Return a table with a row for each bin, from the shortest to the longest."""
     documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
     rows = []
     for number in lengths.bins:
@@ -158,7 +158,7 @@ def length_table(lengths: Lengths) -> Table:
 
 
 def bin_name(number: int) -> str:
-    """Name the lengths of a bin.
+    """Return the range of lengths in a bin, for display.
 
     >>> bin_name(5)
     '16 to 31'
@@ -167,10 +167,11 @@ def bin_name(number: int) -> str:
 
 
 class DomainCounts:
-    """Documents by domain. Of more than two million domains the million with most documents are kept, again and again.
+    """Counter of documents by domain, with bounded memory.
 
-    ``error`` is how many documents a domain may have beyond its count; it is 0 as long as nothing was forgotten, and
-    ``distinct`` is then the number of all domains, else a lower bound of it.
+    Whenever there are more than two million domains, only the million with most documents are kept. ``error`` is the
+    largest possible undercount of a domain. While no domain has been dropped, ``error`` is 0 and ``distinct`` is exact;
+    after that ``distinct`` is a lower bound.
     """
 
     def __init__(self, most: int = MOST_DOMAINS) -> None:
@@ -185,7 +186,7 @@ class DomainCounts:
         self._forget_rare()
 
     def merge(self, other: "DomainCounts") -> None:
-        """Add what was counted elsewhere: a domain may have been forgotten here and there."""
+        """Add the counts of another counter; the errors add up, as both may have dropped the same domain."""
         self.error += other.error
         self.distinct = max(self.distinct, other.distinct)
         self.add(other.counts)
@@ -198,7 +199,7 @@ class DomainCounts:
             self.error += ranked[self._most][1]
 
     def largest(self) -> list[tuple[str, int]]:
-        """Return the domains with most documents, those with as many by name."""
+        """Return the 100 domains with most documents; ties are sorted by name."""
         return self._ranked()[:LARGEST]
 
     def _ranked(self) -> list[tuple[str, int]]:
@@ -206,14 +207,14 @@ class DomainCounts:
 
 
 Reader = Callable[[list[str]], Iterator[pa.Table]]
-"""What reads columns of a file."""
+"""Function that reads the named columns of a file, one table at a time."""
 
 
 def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
-    """Count what files with a row per document hold, one row group of one file at a time.
+    """Compute the statistics of files that have a row per document, one row group at a time.
 
-    Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
-    ``domains_error`` says what that may have cost. The answer does not depend on ``engine``.
+    Memory is bounded by a row group plus two million domains: beyond that the rarest domains are dropped, and
+    ``domains_error`` bounds the loss. The result does not depend on ``engine``.
 
     Raises:
         CorruptionError: a file cannot be read.
@@ -227,7 +228,7 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
 
 
 class _Counts:
-    """What has been counted so far. It is sent from process to process."""
+    """Running counts, which worker processes return by pickle."""
 
     def __init__(self) -> None:
         self.documents = 0
@@ -274,7 +275,7 @@ class _Counts:
 
 
 def _in_order(documents: pads.FileSystemDataset, engine: Engine) -> Iterator[_Counts]:
-    """Return the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
+    """Yield the counts of each file in file order, so that the dropped domains do not depend on timing."""
     waiting: dict[int, _Counts] = {}
     turn = 0
     count = partial(_count, documents.files, documents.format)
@@ -297,7 +298,7 @@ def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[in
 
 @contextmanager
 def _opened(file: Path, form: pads.FileFormat) -> Iterator[tuple[int, pa.Schema, Reader]]:
-    """Open a file of documents: its rows, its schema and what reads columns of it, of parquet a row group at a time."""
+    """Open a file of documents: its row count, schema and column reader; parquet is read one row group at a time."""
     if not isinstance(form, pads.ParquetFileFormat):
         found = pads.dataset(str(file), format=form)
         yield found.count_rows(), found.schema, lambda columns: iter([found.to_table(columns=columns)])

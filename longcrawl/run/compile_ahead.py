@@ -1,8 +1,8 @@
-"""Helper process that compiles a run's kernels, from its last stage to its first, while the run starts at the first.
+"""Helper process that compiles a run's kernels from the last stage backwards, while the run starts at the first.
 
-It applies the stages to made-up documents. The run never depends on it: it writes nothing but compiled kernels, and
-what it cannot do is left to the run, which compiles every kernel that is still missing when it calls it. So a stage
-that needs other columns, files that are not there, a GPU or another package is skipped.
+It applies the stages to made-up documents and writes nothing but compiled kernels. The run never depends on it: a run
+compiles each kernel that is still missing on its first call. So the helper skips stages that need other columns,
+missing files, a GPU or another package.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ SENTENCES = (
     "It was cold, and that was it.",
 )
 FOLDER = "compile-ahead"
-"""The folder in a run's ``work`` for the helper's lock and files."""
+"""Folder in a run's ``work`` for the helper's lock and files."""
 PRIORITY = 1
-"""How much lower than the run's its priority is; not more, as the run may wait for a kernel that it compiles."""
+"""Niceness added to the helper's process; low, because the run may wait for a kernel that the helper compiles."""
 PAUSE = 0.2
-"""Seconds until it looks again at kernels that another process compiles."""
+"""Seconds between attempts to compile kernels that another process is compiling."""
 
 
 @contextlib.contextmanager
 def compiling_ahead(recipe: Recipe, work: Path) -> Iterator[None]:
-    """Start the helper if a process of the run compiles a kernel; end it with the run."""
+    """Start the helper when the run compiles its first kernel; end it with the run."""
     started = list[subprocess.Popen[bytes]]()
 
     def start() -> None:
@@ -61,7 +61,7 @@ def compiling_ahead(recipe: Recipe, work: Path) -> Iterator[None]:
 def _start(recipe: Recipe, folder: Path) -> "subprocess.Popen[bytes]":
     ours = [stage for _, stage in recipe.stages if is_ours(type(stage)) and not stage.uses_gpu]
     given = {"folder": str(folder.resolve()), "stages": [[stage.name, stage.settings()] for stage in ours]}
-    # Files come from the cache of the Hub, into which the run alone downloads.
+    # The helper reads files from the Hub cache only; downloading is left to the run.
     command, environment = [sys.executable, "-m", "longcrawl.run.compile_ahead"], os.environ | {"HF_HUB_OFFLINE": "1"}
     nowhere = subprocess.DEVNULL
     helper = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere)  # noqa: S603  # this Python, our module
@@ -73,7 +73,7 @@ def _start(recipe: Recipe, folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def main() -> None:
-    """Compile for the stages that stdin names in a line of JSON, until all are done or stdin is closed."""
+    """Compile the kernels of the stages in a JSON line from stdin, until all are done or stdin is closed."""
     given = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_run, daemon=True).start()
     os.nice(PRIORITY)
@@ -85,13 +85,13 @@ def main() -> None:
 
 
 def _end_with_run() -> None:
-    """End this process when its run closes stdin or is killed."""
+    """Exit when the run closes stdin or is killed."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(0)
 
 
 def compile_stages(named: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
-    """Apply stages to made-up documents, the last first; those whose kernels others compile wait for another turn."""
+    """Apply stages to made-up documents, last stage first; retry later if another process compiles the same kernels."""
     table = made_up()
     waiting = [STAGES.make(name, dict(settings)) for name, settings in reversed(named)]
     while waiting:
@@ -101,7 +101,7 @@ def compile_stages(named: Sequence[tuple[str, Mapping[str, Any]]], folder: Path)
                 _apply(stage, table, folder)
             except Timeout:
                 blocked.append(stage)
-            except (LongCrawlError, OSError, LookupError, pa.ArrowException):  # nothing that it can do ahead
+            except (LongCrawlError, OSError, LookupError, pa.ArrowException):  # cannot be compiled ahead
                 continue
         if blocked == waiting:
             time.sleep(PAUSE)
@@ -120,7 +120,7 @@ def _apply(stage: Stage, table: pa.Table, folder: Path) -> None:
 
 
 def made_up() -> pa.Table:
-    """Return made-up documents with all columns that stages usually look at."""
+    """Return made-up documents with every column that stages usually read."""
     table = documents()
     pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
     tokens = pa.array([[number, 1, 2, 3] for number in range(DOCUMENTS)], pa.list_(pa.uint16()))
@@ -129,7 +129,7 @@ def made_up() -> pa.Table:
 
 
 def documents() -> pa.Table:
-    """Return documents with lines, bullets, repetitions, other alphabets, and some that are nearly equal."""
+    """Return made-up documents with bullets, repetitions, several alphabets and near-duplicates."""
     texts = []
     for number in range(DOCUMENTS):
         words = [f"{SENTENCES[(number + place) % 3]} Word{number * 97 + place} élan." for place in range(30)]

@@ -1,4 +1,4 @@
-"""A first recipe for documents that a user names: which source reads them, with a comment on every part."""
+"""Generator of a commented first recipe for documents given by path, URL or Hub name."""
 
 import os
 import re
@@ -29,31 +29,31 @@ from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path
 
 _RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
 _DATASET = re.compile(rf"(?P<path>{REPOSITORY.pattern})(?:@(?P<revision>refs/[^/]+/[^/]+|[^/]+))?")
-"""A dataset of the Hub, and the branch, tag or commit."""
+"""Hub dataset name with an optional branch, tag or commit."""
 _PAGE = re.compile(
     rf"https?://(?:huggingface\.co|hf\.co)/datasets/(?P<path>{REPOSITORY.pattern})"
     r"(?:/tree/(?P<revision>[^/]+)(?:/(?P<data_dir>[^/].*))?|/viewer.*)?/?"
 )
-"""The page of a dataset, of a folder of it, or of its viewer, as a browser shows the address."""
+"""Browser address of a Hub dataset, one of its folders, or its viewer."""
 _RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
 
 
 def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return the source that reads what is named so, and its settings; ``text`` for ``any_ending`` of a folder.
+    """Return the name and settings of the source that reads a path, URL, glob or Hub dataset.
 
-    What is here is read from here, also where the Hub has a dataset of that name; and a path whose folder is here is
-    no dataset of the Hub.
+    A local path takes precedence over a Hub dataset of the same name, and a name whose parent folder exists locally is
+    never taken for a Hub dataset. With ``any_ending``, a folder is read by ``text`` whatever its files are called.
 
     >>> guess_source("crawl/*.warc.gz"), guess_source("hf://datasets/org/name@v1")
     (('warc', {'data_files': 'crawl/*.warc.gz'}), ('hub', {'path': 'org/name', 'revision': 'v1'}))
 
     Raises:
-        SourceError: nothing is there, or nothing that a source can be guessed for.
+        SourceError: nothing is there, or no source can be guessed for it.
     """
     named = _DATASET.fullmatch(name.removeprefix(DATASETS)) if name.startswith(DATASETS) else None
     if (named := named or _PAGE.fullmatch(path_of(name))) is not None:
         return "hub", {key: value for key, value in named.groupdict().items() if value}
-    is_here = not is_url(name) and os.path.exists(absolute(name))  # noqa: PTH110  # false of what is too long for a name
+    is_here = not is_url(name) and os.path.exists(absolute(name))  # noqa: PTH110  # False for names that are too long for the system
     is_pattern = has_pattern(name) and not is_here  # brackets may be part of a name
     is_there = is_url(name) or is_pattern or is_here
     if not is_there and REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
@@ -71,7 +71,7 @@ def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str,
 
 
 def _of_files(names: Iterable[str]) -> str | None:
-    """Return the source that reads files of these names."""
+    """Return the source that reads files with these names, or None if there is none."""
     names = list(names)
     if any(has_ending(name, warc.EXTENSIONS) for name in names):
         return "warc"
@@ -86,7 +86,7 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
         written = next((output for output in OUTPUTS if any(name.startswith(f"{output}/") for name in names)), "OUTPUT")
         raise SourceError(f"{quoted(folder)} is a run: name its output, {quoted(join(folder, written))}")
     endings = {Path(name).suffix for name in names}
-    if "parquet.json" in names and ".parquet" in endings:  # an output, which the file describes: it has no documents
+    if "parquet.json" in names and ".parquet" in endings:  # parquet.json describes the output and is not a document
         return "text", {"data_dir": folder, "data_files": "**/*.parquet"}
     if "composed.json" in names:
         return "composed", {"data_dir": folder}
@@ -106,10 +106,10 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
 
 
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "document", "markdown")
-"""Fields that are tried, in this order."""
+"""Names of fields that may hold the text, in the order in which they are tried."""
 
 _RECIPES = {"warc": "refinedweb", "redpajama-v2": "longcrawl64-clean"}
-"""The shipped recipe that documents of a source begin with."""
+"""Shipped recipe that the first recipe is based on, by source."""
 
 _OF_TEXTS: Mapping[str, Any] = {
     "stages": [
@@ -122,7 +122,7 @@ _OF_TEXTS: Mapping[str, Any] = {
     ],
     "outputs": {"gpt-simple": {"heldout": 0.01}},
 }
-"""What documents of other sources begin with."""
+"""Stages and output of the first recipe for all other sources."""
 
 
 def first_recipe(
@@ -131,16 +131,16 @@ def first_recipe(
     file_format: str | None = None,
     encoding: str | None = None,
 ) -> str:
-    """Return the YAML of a recipe that reads what is named so, with comments.
+    """Return a commented recipe in YAML that reads the named documents.
 
     Args:
         name: a file, folder, URL or glob, or a dataset of the Hub, as ``lc.open`` takes it.
-        text_field: the field that has the texts; None for the first of ``TEXT_FIELDS`` that the documents have.
-        file_format: what the files hold, as the source ``text`` has it; None for what their endings say.
-        encoding: of the files, or "detect"; None for UTF-8.
+        text_field: the field with the text; None for the first of ``TEXT_FIELDS`` that the documents have.
+        file_format: format of the files, as the source ``text`` names it; None to go by their endings.
+        encoding: encoding of the files, or "detect"; None for UTF-8.
 
     Raises:
-        LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
+        LongCrawlError: no source can be guessed for the name, or no field has text.
     """
     with without_set():
         source, settings = guess_source(name, any_ending=file_format is not None)
@@ -170,10 +170,10 @@ def write_first_recipe(
     file_format: str | None = None,
     encoding: str | None = None,
 ) -> str:
-    """Write the recipe that :func:`first_recipe` returns and return what to type next.
+    """Write the recipe of :func:`first_recipe` and return a message with the commands to type next.
 
     Raises:
-        RecipeError: a file of this name is there.
+        RecipeError: the file exists, or its name does not end in .yaml or .yml.
     """
     if out.suffix not in (".yaml", ".yml"):
         raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
@@ -187,16 +187,16 @@ def write_first_recipe(
 
 
 def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
-    """Return the setting of the first field that has texts, by reading the first documents."""
+    """Return the ``text_field`` setting for the first field that has text, found by reading the first documents."""
     failed: SourceError | None = None
     parts = train_parts(make_source(source, settings))
-    # Files that are one document have no fields.
+    # Files that are a single document have no fields.
     first = next((part for part in parts if has_ending(part.name, RECORDS)), parts[0])
     known = _parquet_texts(first)
     found = next((field for field in fields if field in known), None)
     if found is not None:
         return {} if found == "text" else {"text_field": found}
-    # Without one of these, the first that is missed tells which fields there are.
+    # If the footer lists text fields and none of ours is among them, one read raises the error that lists them.
     for field in fields[:1] if known else fields:
         made = make_source(source, {**settings, "text_field": field})
         try:
@@ -213,7 +213,7 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
 
 
 def _parquet_texts(part: Part) -> list[str]:
-    """Name the fields of texts in the footer of a parquet file; none where it cannot be read."""
+    """Return the string columns in the footer of a parquet file; none if it cannot be read."""
     if not part.name.endswith(".parquet"):
         return []
     try:
@@ -226,7 +226,7 @@ def _parquet_texts(part: Part) -> list[str]:
 
 def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
     yield f"# Long-context training data from {one_line(name)}. Stages run from top to bottom."
-    yield "# A field that is left out has its default: longcrawl stages NAME lists them."
+    yield "# Fields that are left out have their defaults: longcrawl stages NAME lists them."
     yield from ("longcrawl: 1", f"name: {_identifier(name)}", *_yaml({"about": f"Documents of {name}."}), "source:")
     yield f"  # {_about(SOURCES.find(source))}"
     yield from (f"  {line}" for line in _yaml({"builder": source, **settings}))
@@ -246,7 +246,6 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
 
 
 def _yaml(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line of YAML for each value."""
     for name, value in values.items():
         line: str = yaml.safe_dump({name: value}, allow_unicode=True, width=10_000, default_flow_style=True)
         yield line.strip()[1:-1]

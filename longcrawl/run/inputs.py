@@ -1,12 +1,12 @@
-"""Inputs of a run: its folder, the files it reads, their versions, and the removals that surveys decide.
+"""Inputs of a run: its folder, the files it reads, their versions, and the removals decided by surveys.
 
-One process decides where it can hold the sketches. Beyond ``HELD`` bytes of them, inputs are taken in groups of
-``TASK`` bytes, and a survey that can decides by exchanges between these; the answer is the same. A survey that cannot
-needs all sketches in one process still, see :meth:`longcrawl.core.stages.Survey.exchange`.
+One process decides if all sketches fit in ``HELD`` bytes. If they do not, inputs are grouped into batches of ``TASK``
+bytes, and a survey that supports it decides by exchanges between the batches, with the same result. A survey that does
+not support exchanges still needs all sketches in one process, see :meth:`longcrawl.core.stages.Survey.exchange`.
 
-For each survey with ``index="save"``, ``RUN/index/STAGE/`` holds what the run has kept in the end, see
-:mod:`longcrawl.dedup.index`. A document that a later stage removed is not in it, so its duplicate in a later dataset
-may stay, as in RefinedWeb. One process makes it where it can hold all sketches, else tasks do.
+For each survey with ``index="save"``, ``RUN/index/STAGE/`` is an index of the documents in the run's result, see
+:mod:`longcrawl.dedup.index`. Documents removed by later stages are not in it, so their duplicates in a later dataset
+may be kept, as in RefinedWeb. The index is built by one process if it can hold all sketches, and otherwise by tasks.
 """
 
 import hashlib
@@ -72,52 +72,52 @@ from longcrawl.urls import without_secrets
 R = TypeVar("R")
 
 HELD = 512 << 20
-"""Bytes of sketches on disk that one process holds to decide; it takes about three times as much memory."""
+"""Largest size of all sketches, in bytes on disk, to decide in one process; memory use is about three times that."""
 TASK = 128 << 20
-"""Bytes of sketches on disk of the inputs that a task of an exchange takes; an input is never cut."""
+"""Target size of the inputs of one exchange task, in bytes of sketches on disk; inputs are never split."""
 WRITTEN = 32
-"""Inputs of which a task writes ledger and removed rows, where one process has decided: three files of each."""
+"""Inputs per writing task after one process has decided; a task writes three files for each: ledger, rows, marker."""
 
 
 class Removed(NamedTuple):
-    """What a survey has removed."""
+    """Counts and report of a survey's removals."""
 
     rules: dict[str, int]
-    """How many documents, by rule."""
+    """Removed documents by rule."""
     report: list[str]
-    """What it has to say about that, see :func:`longcrawl.core.exchange.report_of`."""
+    """Messages of the survey about its decision, see :func:`longcrawl.core.exchange.report_of`."""
 
 
 class Batch(NamedTuple):
-    """Inputs whose documents are decided about together, or are one group of an exchange."""
+    """Inputs that are decided together, or that form one group of an exchange."""
 
     inputs: tuple[int, ...]
     rows: tuple[int, ...]
 
 
 class Share(NamedTuple):
-    """Inputs for which one task writes what is decided about them."""
+    """Inputs for which one task writes the decisions."""
 
     batch: Batch
     first: int
-    """The number of their first document."""
+    """Number of their first document."""
     read: Callable[[], pa.Table]
-    """Returns removals or spans, sorted by ``document``: those of all these inputs, and of no others."""
+    """Function that returns the removals or spans of exactly these inputs, sorted by ``document``."""
 
 
 class Asked(NamedTuple):
-    """The documents that a survey decides about at once: those of one part, or of all."""
+    """Documents that a survey decides about at once: those of one part of the run, or of all parts."""
 
     parts: Sequence[Sequence[int]]
-    """The inputs of every part of the run."""
+    """Input numbers of every part of the run."""
     part: int | None
-    """None for all."""
+    """Number of the part, or None for all parts."""
     last: int = 0
-    """The segment after which earlier parts are finished, for a survey that looks at what they kept."""
+    """Segment after which earlier parts are finished, for a survey that reads the documents they kept."""
 
     @property
     def inputs(self) -> list[int]:
-        """The inputs of these documents."""
+        """The numbers of the inputs with these documents."""
         return (
             sorted(number for group in self.parts for number in group)
             if self.part is None
@@ -126,15 +126,15 @@ class Asked(NamedTuple):
 
     @property
     def earlier(self) -> list[int]:
-        """The inputs of all parts before this one."""
+        """The numbers of the inputs of all earlier parts."""
         return [number for group in self.parts[: self.part or 0] for number in group]
 
 
 def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Removed:
-    """Let a survey decide; write the ledger of removed documents, and the rows removed from each input.
+    """Run a survey's decision; write the ledger of removed documents and the removed rows of each input.
 
     Raises:
-        StageError: the survey answers with an order or with spans.
+        StageError: the survey returns an order or spans.
     """
     work, inputs = folder / WORK, asked.inputs
     marker = removed_marker(work, segment, asked.part or 0)
@@ -158,10 +158,10 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked
 
 
 def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, engine: Engine) -> int:
-    """Let a survey find spans; the next segment begins with applying them.
+    """Run a survey's search for spans, which the next segment applies first.
 
     Returns:
-        The most bytes that the search had on disk, unless it was done before.
+        Bytes on disk of the search's files; 0 if the search was done before and they are removed.
     """
     work, most = folder / WORK, 0
     search = work / f"search-{segment}-{asked.part or 0}"
@@ -178,7 +178,6 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, eng
 def _find(
     work: Path, segment: int, survey: SpanSurvey, inputs: Sequence[int], search: Path, engine: Engine
 ) -> list[Share]:
-    """Return the spans that a survey finds."""
     read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, inputs)
     if len(batches) > 1:
         found = survey.exchange(grouped_sketches(search, batches, read), engine)
@@ -188,14 +187,13 @@ def _find(
 
 
 def _shares_of_groups(batches: Sequence[Batch], decided: Decided) -> list[Share]:
-    """Return what is decided about each batch, which the task that writes it reads."""
     firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
     places = enumerate(zip(batches, firsts, strict=False))
     return [Share(batch, first, partial(decided.read, group)) for group, (batch, first) in places]
 
 
 def _cut_shares(batches: Sequence[Batch], decided: pa.Table) -> list[Share]:
-    """Cut what one process has decided about all documents into shares of ``WRITTEN`` inputs, packed for a task."""
+    """Cut one process's decisions into shares of ``WRITTEN`` inputs, packed to be sent to a task."""
     inputs, rows = ([each for batch in batches for each in batch[column]] for column in (0, 1))
     bounds, shares = np.cumsum([0, *rows]), list[Share]()
     places = np.searchsorted(decided[DOCUMENT].to_numpy(), bounds)
@@ -208,7 +206,7 @@ def _cut_shares(batches: Sequence[Batch], decided: pa.Table) -> list[Share]:
 
 
 def _each_share(write: Callable[[Share], R], shares: Sequence[Share], engine: Engine) -> list[R]:
-    """Write what is decided about the inputs of each share; one alone is written here."""
+    """Write the decisions of each share by tasks; a single share is written in this process."""
     engine.check()
     return list(engine.tasks(write, shares)) if len(shares) > 1 else [write(share) for share in shares]
 
@@ -221,7 +219,7 @@ def _decide(
     read: Callable[..., Iterator[pa.Table]],
     engine: Engine,
 ) -> tuple[list[Share], Sequence[str]]:
-    """Return what a survey removes, and what it has to say about that."""
+    """Return the removals of a survey and its report on them."""
     batches = group_inputs_by_size(work, segment, inputs)
     if len(batches) > 1:
         decided = survey.exchange(grouped_sketches(_decisions(work, segment), batches, read), engine)
@@ -236,7 +234,7 @@ def _decide(
 
 
 def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
-    """Return all inputs as one batch where their sketches may be held together, else in batches for tasks."""
+    """Return all inputs as one batch if their sketches fit in one process, else as batches for tasks."""
     sizes = [sketch_bytes(work, segment, number) for number in inputs]
     groups, size, most = [list[int]()], 0, TASK if sum(sizes) > HELD else sum(sizes)
     for number, more in zip(inputs, sizes, strict=True):
@@ -249,10 +247,10 @@ def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> lis
 
 
 def grouped_sketches(folder: Path, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]]) -> Sketched:
-    """Return the sketches of batches, which ``read`` returns of inputs, for exchanges whose files lie in a folder."""
+    """Return the sketches of batches for an exchange with files in ``folder``; ``read`` returns those of inputs."""
     bounds = hashlib.sha256(json.dumps([batch.inputs for batch in batches]).encode()).hexdigest()
     groups = partial(_read_batch, read, [batch.inputs for batch in batches])
-    # Other groups must not find what these have left.
+    # The folder is named after the groups, so that files of another grouping are never read.
     return Sketched(folder / bounds[:16], tuple(sum(batch.rows) for batch in batches), groups)
 
 
@@ -266,9 +264,9 @@ def _read(
     inputs: Sequence[int],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.Table]:
-    """Return the sketches of inputs with the number of their part, or some columns of them.
+    """Yield the sketches of inputs, or some columns of them, with their part number.
 
-    Documents of ``earlier`` inputs that a segment up to ``last`` removed have no key.
+    In ``earlier`` inputs, the key is null for documents that a segment up to ``last`` removed.
     """
     for number in inputs:
         gone = removed_ids(folder, segment, last, number) if number in earlier else None
@@ -285,7 +283,7 @@ def _without_keys(sketched: pa.Table, key: str, gone: pa.ChunkedArray) -> pa.Tab
 
 
 def removed_ids(folder: Path, segment: int, last: int, number: int) -> pa.ChunkedArray:
-    """Return the ids of an input's documents that the survey of a segment saw and segment ``last`` did not keep."""
+    """Return the ids of an input's documents removed by the survey of ``segment`` or later, up to segment ``last``."""
     work = folder / WORK
     markers = [part_marker(work, each, number) for each in range(segment + 1, last + 1)]
     # A segment that ends with spans removes no document, and has no marker of removals.
@@ -309,7 +307,7 @@ def _read_batch(
 
 
 def _write(folder: Path, segment: int, label: str, wanted: frozenset[int], share: Share) -> dict[str, int]:
-    """Write the ledger of each wanted input, and which of its rows leave; return how many do, by rule."""
+    """Write the ledger and removed rows of each wanted input; return the number of removed rows by rule."""
     batch, first, read = share
     removals, work = read(), folder / WORK
     rules = Counter[str]()
@@ -342,14 +340,14 @@ def _decisions(work: Path, segment: int) -> Path:
 
 
 def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
-    """Return what each stage looks at of earlier datasets, see :meth:`longcrawl.core.stages.Stage.used_indexes`."""
+    """Return the indexes of earlier datasets each stage uses, see :meth:`longcrawl.core.stages.Stage.used_indexes`."""
     return {label: used for label, stage in stages if (used := stage.used_indexes())}
 
 
 def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage, engine: Engine) -> Path:
-    """Write to ``index/LABEL`` what a run has kept of the documents that a survey saw at the end of a segment.
+    """Write ``index/LABEL``, the index of a survey's documents that the run kept; return the marker of its files.
 
-    Returns the marker of the files.
+    ``segment`` is the segment that ends with the survey.
     """
     work, index = folder / WORK, folder / INDEX / label
     marker, decisions = work / f"index-{label}.json", work / f"index-{label}"
@@ -369,7 +367,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 
 
 def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
-    """Return how the names begin of the ledgers of what a survey and the stages after it removed."""
+    """Return the file name prefixes of the ledgers of a survey and of all stages after it."""
     begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
     split = {begin: begin.partition("-") for begin in begins}
     return sorted(
@@ -380,7 +378,7 @@ def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
 def _kept(
     folder: Path, segment: int, ledgers: Sequence[str], inputs: Sequence[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Return the sketches of the documents of inputs that are in none of their ledgers, or some columns of them."""
+    """Yield the sketches of documents that are in none of the ledgers, or some columns of them."""
     for number in inputs:
         files = (folder / LEDGER / f"{begin}-{number:05d}.parquet" for begin in ledgers)
         chunks = (chunk for file in files if is_there(file) for chunk in read_table(file, ["id"])["id"].chunks)
@@ -396,10 +394,12 @@ AGAIN = "Restore it and type the same command again, or type it with another --o
 
 @contextmanager
 def run_folder(out: str | Path) -> Iterator[Path]:
-    """Return the folder of a run from the root, as workers may start in another folder; of a URL, its local place.
+    """Provide the absolute path of a run's folder, or a local folder for a URL.
+
+    The path is absolute because workers may start in another directory.
 
     Raises:
-        RunError: it is a URL that no run can be written to.
+        RunError: runs cannot be written to this URL.
     """
     if (url := given_url(out)) is None:
         yield Path(out).absolute()
@@ -415,10 +415,10 @@ def run_folder(out: str | Path) -> Iterator[Path]:
 
 
 def reject_other_contents(folder: Path, recipe: Recipe) -> None:
-    """Check that a folder holds nothing but this recipe's run; one in which nothing is done yet is taken.
+    """Check that a folder is free, or holds a run of this recipe or one in which no work is done yet.
 
     Raises:
-        RunError: it holds something else; the message says what to do.
+        RunError: the folder holds something else.
     """
     if not folder.exists():
         return
@@ -438,7 +438,11 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
 
 
 def check_plan(plan: ComparedPlan | None, recipe: Recipe) -> None:
-    """Raise RunError where a run is to be compared with the plan of another recipe."""
+    """Check that a plan, if there is one, was made for this recipe.
+
+    Raises:
+        RunError: it was made for another recipe.
+    """
     if plan is not None and plan.digest != recipe.digest:
         raise RunError(
             f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
@@ -446,17 +450,17 @@ def check_plan(plan: ComparedPlan | None, recipe: Recipe) -> None:
 
 
 def check_output(recipe: Recipe) -> None:
-    """Check that the stages of a recipe make what its output writes, and that its card can be written.
+    """Check that a recipe's stages produce what its output needs, and that its card can be written.
 
     Raises:
-        StageError: they do not, or it cannot; the message says what to add.
+        StageError: a stage or a package is missing.
     """
     recipe.output.writer([stage for _, stage in recipe.stages])
     RESULTS[recipe.output.name].check_card()
 
 
 def _check_no_links(folder: Path) -> None:
-    """Check for links in the folder of a run, which clears what it needs no more: that would be somebody else's."""
+    """Check that a run's folder has no symbolic links: clearing temporary files could delete data outside of it."""
     paths = (Path(within, name) for within, folders, names in os.walk(folder) for name in sorted([*folders, *names]))
     link = next((path for path in paths if path.is_symlink()), None)
     if link is not None:
@@ -467,7 +471,7 @@ def _check_no_links(folder: Path) -> None:
 
 
 def _can_resume(folder: Path, written: bytes, recipe: Recipe) -> bool:
-    """Return whether what is done in ``folder`` is of use to ``recipe``; ``written`` may be damaged."""
+    """Return whether ``recipe`` can resume the work in ``folder``; ``written`` is its recipe file, perhaps damaged."""
     if written == recipe.as_yaml().encode():
         return True
     begun = None if is_there(folder / MANIFEST) else Marker.read(folder / WORK / INPUTS)
@@ -475,7 +479,7 @@ def _can_resume(folder: Path, written: bytes, recipe: Recipe) -> bool:
 
 
 def _first_pass(chosen: Recipe) -> dict[str, Any]:
-    """Return the part of a recipe that decides what is spilled."""
+    """Return the part of a recipe that determines the files of the first pass."""
     recipe = chosen.as_dict()
     ((name, settings),) = recipe["outputs"].items()
     free = chosen.output.second_pass
@@ -500,7 +504,7 @@ def _difference(written: Path, recipe: Recipe) -> str:
 
 
 def needed_source(recipe: Recipe) -> Source:
-    """Return the source of a recipe, which reads no more than stages and output look at."""
+    """Return a recipe's source, limited to the columns that its stages and output use."""
     source, stages = recipe.source, [stage for _, stage in recipe.stages]
     used = [stage.used_signals() for stage in stages]
     if not recipe.output.keeps_columns and None not in used:
@@ -511,10 +515,10 @@ def needed_source(recipe: Recipe) -> Source:
 def pin_inputs(
     folder: Path, recipe: Recipe, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
 ) -> None:
-    """Record what a run begins with; check on resume that input, indexes, data files, tokenizer and code are the same.
+    """Record the inputs of a run; on resume, check that input, indexes, data files, tokenizer and code are unchanged.
 
     Raises:
-        RunError: something has changed; the message names an input file.
+        RunError: something has changed; the message names the input file if it is one.
     """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
@@ -537,7 +541,7 @@ def pin_inputs(
 
 
 def stage_fingerprints(recipe: Recipe) -> dict[str, str]:
-    """Return what changes with a stage, and with the code of what is not longcrawl's own, by label."""
+    """Return a fingerprint of each stage by label, with the version of third-party stages, source and output."""
     found = {label: _fingerprint(stage) for label, stage in recipe.stages}
     others = {name: json.dumps(about, sort_keys=True) for name, about in recipe.others.items()}
     return found | {name: f"{found.get(name, '')} {about}".strip() for name, about in others.items()}
@@ -556,20 +560,20 @@ def _fingerprint(stage: Stage) -> str:
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
-    """Check that no data file of a stage has changed under the run.
+    """Check that no data file of a stage has changed during the run.
 
     Raises:
-        RunError: one has, and a part of the result was made with what it held before.
+        RunError: one has, so part of the result was made with the old content.
     """
     if _pinned(folder)["stages"] != stages:
         raise _changed(folder)
 
 
 def _pinned(folder: Path) -> Mapping[str, Any]:
-    """Return what a run began with.
+    """Return the recorded inputs of a run.
 
     Raises:
-        RunError: it is lost. Unlike other work it is not made again, since whatever is there now would be taken for it.
+        RunError: the record is lost. It cannot be made again, as changes since the run began would go unnoticed.
     """
     marker = Marker.read(folder / WORK / INPUTS)
     if marker is None:
@@ -605,15 +609,15 @@ def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mappi
 
 
 def files_read(results: Sequence[Mapping[str, Any]]) -> list[list[InputFile]]:
-    """Return the files that were read for each part, of what the markers of the first segment hold."""
+    """Return the files that were read for each part, from the markers of the first segment."""
     return [[InputFile.from_mark(values) for values in each["inputs"]] for each in results]
 
 
 def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> None:
-    """Check that the files which were read are still the same.
+    """Check that the files that were read have not changed since.
 
     Raises:
-        RunError: one is not, so that the manifest would name bytes which are not there any more.
+        RunError: one has changed, so the manifest would describe bytes that no longer exist.
     """
     known = [pair for part, files in zip(parts, read, strict=True) for pair in zip(part.files, files, strict=False)]
     for file, difference in changed_files(known):
@@ -627,7 +631,7 @@ def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
 
 
 def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dict[str, list[dict[str, Any]]]:
-    """Return what a manifest says of the files that were read, by part."""
+    """Return the manifest entries of the files that were read, by part."""
     found: dict[str, list[dict[str, Any]]] = {}
     for part, files in zip(parts, read, strict=True):
         left = iter(files)
@@ -636,7 +640,7 @@ def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dic
 
 
 def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
-    """Return the error of a run whose parts are not all read since servers did not give their files."""
+    """Return the error for a run with unread parts, for which servers did not deliver the files."""
     return RunError(
         f"{len(reasons):,} of {parts:,} parts of {folder} are still open, the first: {reasons[0].rstrip('.')}. "
         "What is finished is kept: the same command asks for these parts again"
@@ -644,10 +648,10 @@ def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
 
 
 def train_parts(source: Source) -> list[Part]:
-    """Return the parts of a source's split "train", which a run reads.
+    """Return the parts of a source's "train" split, the only split that a run reads.
 
     Raises:
-        RunError: it has no such split.
+        RunError: the source has no such split.
     """
     splits = source.splits()
     if "train" not in splits:
@@ -656,17 +660,17 @@ def train_parts(source: Source) -> list[Part]:
 
 
 def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
-    """Return the lengths of the texts of all parts; None where one of them does not know."""
+    """Return the text lengths of all parts, or None if a part did not record them."""
     if any("lengths" not in each for each in results):
         return None
     return reduce(add, (Lengths.from_dict(each["lengths"]) for each in results))
 
 
 def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the fields that settings name and that only some documents have.
+    """Describe the fields in the settings that only some documents have.
 
     Raises:
-        SourceError: there are documents, and none has one of the fields.
+        SourceError: no document has one of the fields.
     """
     documents, counts = sum(each["documents"] for each in results), Counter[str]()
     if not documents:
@@ -686,7 +690,7 @@ def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping
 def no_documents(
     source: str, recipe: Path, bad_files: Sequence[Mapping[str, Any]], left_out: Mapping[str, int]
 ) -> RunError:
-    """Return the error of a source that gave nothing, with the first broken file and rules that excluded records."""
+    """Return the error for a source without documents, with its first broken file and largest exclusion rules."""
     message = f"source {source!r} produced no documents: check its settings in {recipe}"
     if bad_files:
         message += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "
@@ -701,10 +705,10 @@ def no_documents(
 
 
 def check_not_empty(funnel: Funnel, work: Path) -> None:
-    """Check that documents remain; where none does, note the funnel in ``work``, from where ``why`` is answered.
+    """Check that documents remain; if none does, save the funnel in ``work`` for ``longcrawl why``.
 
     Raises:
-        RunError: naming the stage that removed the last ones; the funnel is its note.
+        RunError: no document remains; it names the stage that removed the last ones, and its note is the funnel.
     """
     if (emptied := funnel.emptied_by()) is not None:
         last = next(row.documents_in for row in funnel if row.stage == emptied)
@@ -718,5 +722,5 @@ def check_not_empty(funnel: Funnel, work: Path) -> None:
 
 
 def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:
-    """Return the version of Python, of longcrawl, of each of these distributions and of those of others, by name."""
+    """Return the versions of Python, longcrawl, its main dependencies and third-party packages, by name."""
     return {**installed_versions()} | {each["package"]: each["version"] for each in others if "package" in each}

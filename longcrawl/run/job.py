@@ -1,17 +1,17 @@
 """A run: a recipe carried out over all parts of its source, resumable at any point.
 
-A run's folder holds, when it is done,
+The folder of a finished run holds:
 
-* ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
-* ``ledger/*.parquet``, a row per removed document; ``edits/*.parquet``, a row per place changed in a document;
-* ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
+* ``README.md``, the dataset card; ``recipe.yaml``, with every field spelled out;
+* ``ledger/*.parquet``, a row per removed document; ``edits/*.parquet``, a row per changed place in a document;
+* ``index/STAGE/``, for each survey with ``index="save"``: an index of the kept documents for later datasets;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
-  report, SHA-256 of every file and, last, its own;
-* ``plan.json``, where a plan was given: it, and what became of it, times too; the manifest does not list this file.
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, reports of stages,
+  SHA-256 of every file and, at the end, its own;
+* ``plan.json``, if a plan was given: its figures beside the actual ones, times included. The manifest does not list it.
 
-Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere else, so the
-same recipe over the same input gives the same bytes.
+Until then ``work/`` holds the finished work. Times, worker counts and process ids are written only to ``work/`` and
+``plan.json``, so the same recipe over the same input gives the same bytes.
 """
 
 import shutil
@@ -77,7 +77,7 @@ from longcrawl.sources.files import InputFile
 _Function = Callable[[Any], dict[str, Any]]
 
 IDLE = 3600.0
-"""Seconds without a change after which an unfinished file is taken to be of a killed process: others may be at work."""
+"""Seconds without a change after which an unfinished file is treated as abandoned by a killed process."""
 
 
 def run(
@@ -88,20 +88,21 @@ def run(
     plan: ComparedPlan | None = None,
     engine: Engine | None = None,
 ) -> RunSummary:
-    """Carry out a recipe, or resume it where it was stopped.
+    """Run a recipe, or resume a run that was stopped.
 
     Args:
         recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
         out: the run's folder, on a file system that all workers see, or ``s3://BUCKET/FOLDER``, ``gs://BUCKET/FOLDER``;
-            one that holds another recipe's run is rejected.
-        num_proc: processes of this machine; the bytes do not depend on it.
+            a folder with another recipe's run is rejected.
+        num_proc: worker processes on this machine; the output bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
-        plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
-        engine: what carries the run out, such as ``lc.engines.Spark(session)``, in place of these processes; the bytes
-            do not depend on it, and a run that was begun by one may be finished by another.
+        plan: a plan of this recipe to compare the run with; ``plan.json`` lists all figures of both, the manifest all
+            but times and disk.
+        engine: engine to use in place of local processes, such as ``lc.engines.Spark(session)``. The output bytes do
+            not depend on it, and another engine may resume the run.
 
     Raises:
-        RunError: the run cannot start, continue or finish; the message says what to do.
+        RunError: the run cannot start, continue or finish.
     """
     started = time.monotonic()
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
@@ -144,10 +145,10 @@ def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]
 def _work_on(
     recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
-    """Hold the folder, finish the run in it, return manifest and costs; an error of the system becomes one sentence."""
+    """Lock the folder, finish the run and return its manifest and costs; turn OSError into RunError."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
-        # A listing, as machines that share a folder may remember for a while that a file was not there.
+        # List the folder: on a shared file system, a machine may cache for a while that a file does not exist.
         with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leading:
             if leading is not None:
                 with compiling_ahead(recipe, folder / WORK):
@@ -169,7 +170,7 @@ def _work_on(
 def _finish(
     recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
-    """Finish the run; what is found not to be as it was written is made again, but not twice."""
+    """Finish the run; make damaged work again, but fail if the same damage occurs twice."""
     again = set[str]()
     while True:
         job = _Job(recipe, folder, engine, plan)
@@ -186,7 +187,7 @@ def _finish(
 
 
 class _Job:
-    """One recipe in one folder. Everything it does can be done again; what is finished is not."""
+    """State of one recipe's run in one folder. Every step can be repeated; finished steps are skipped."""
 
     def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None) -> None:
         self.recipe = recipe
@@ -197,29 +198,29 @@ class _Job:
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
         self.compared: Sequence[ids.IdTask] = ()
-        """The tasks of all parts whose ids are compared; some may wait for the first segment."""
+        """Tasks of all parts with ids to compare; some wait for the first segment."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
         self.files_read: list[list[InputFile]] = []
-        """Of each part."""
+        """Files that were read for each part."""
         self.reports: dict[str, list[str]] = {}
-        """By label, what stages have to say about what they did and what they did not."""
+        """Reports of stages on their work and its limits, by label."""
         self.left_out: Counter[str] = Counter()
-        """How many records of the source are not documents, by the source's rule."""
+        """Source records that did not become documents, by the source's rule."""
         self.encodings: Counter[str] = Counter()
-        """How many files and pages of the source are in each encoding."""
+        """Files and pages of the source by encoding."""
         self.source_lengths: Lengths | None = None
-        """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
+        """Lengths of the source's texts, or None if it yields pages whose text is extracted later."""
         self.costs = RunCosts(self.work)
         self.sizes = [local_bytes(part) or 0 for part in self.parts]
-        """How much work each part is: bytes of its files, then what the last segment has left of it."""
+        """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
-        """The labels of what ends the segments that are done."""
+        """Label of the stage or output that ends each finished segment."""
         self.indexed: list[tuple[int, str, Survey]] = []
         """Segment, label and survey of each index to save."""
         self.markers: list[Path] = []
-        """Of all that is done."""
+        """Markers of all finished work."""
 
     def finish(self) -> dict[str, Any]:
         if is_there(self.folder / MANIFEST):
@@ -250,7 +251,7 @@ class _Job:
         return manifest
 
     def _write_recipe(self) -> None:
-        """Write the recipe; where another one has begun to write its output, that output goes first."""
+        """Write the recipe; remove the unfinished output of another recipe first."""
         written = self.folder / "recipe.yaml"
         if is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
             remove(self.folder / self.recipe.output.name)
@@ -258,7 +259,7 @@ class _Job:
         write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
-        """Run all segments; the last one spills into the output."""
+        """Run all segments; the last one does the first pass of the output."""
         stages = list(self.recipe.stages)
         done: list[Stage] = []
         number = 0
@@ -298,7 +299,7 @@ class _Job:
             number = last.number + 1
 
     def _run_parts(self, segments: Sequence[Segment], writer: Writer | None) -> None:
-        """Take one part after the other from the survey of the first segment, which is run, to the end of the last."""
+        """Take each part in turn through all segments, from the survey that ends the first one, which has been run."""
         removed = [list[Removed]() for _ in segments]
         results: list[dict[int, dict[str, Any]]] = [{} for _ in segments]
         last = segments[-1]
@@ -312,7 +313,7 @@ class _Job:
             self._add_results(segment, [results[place + 1][number] for number in range(len(self.parts))])
 
     def _note_unfinished(self, segment: Segment, stages: Sequence[tuple[str, Stage]]) -> None:
-        """Report a stage that needs all parts together and so keeps earlier parts from being finished."""
+        """Report a stage that needs all parts together, so earlier parts are not finished when later ones begin."""
         removing = [stage.judges or (stage.needs in ("removals", "spans") and not stage.orders) for _, stage in stages]
         if any(removing) and segment.ends_with is not None:
             self.reports.setdefault(segment.ends_with[0], []).append(
@@ -323,13 +324,13 @@ class _Job:
         return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
 
     def _compare_ids(self) -> list[ids.IdTask]:
-        """Find documents of one id before the first stage, as ``on_duplicate_ids`` asks for it.
+        """Find duplicate ids before the first stage and apply ``on_duplicate_ids``.
 
         Returns:
-            The tasks of all parts. The ids of some may wait for the first segment.
+            The tasks of all parts. Some ids are only compared after the first segment.
 
         Raises:
-            RunError: there are some, and the policy is "error".
+            RunError: ids are duplicated, and the policy is "error".
         """
         source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
         if keeps_first and Marker.read(ids.kept_marker(self.work)):
@@ -352,7 +353,7 @@ class _Job:
             raise ids.duplicates_error(self.recipe.source, self.parts, found, begun=begun)
 
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
-        """Let a stage learn from documents; what it has become is among the stages of the next segment."""
+        """Fit a stage and return the fitted stage, which is the first of the next segment."""
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
         if report:
@@ -361,7 +362,7 @@ class _Job:
         return fitted
 
     def _decide(self, segment: Segment, part: int | None, last: int = 0) -> Removed:
-        """Let the survey of a segment decide about one part or all; ``last`` is the segment that finishes a part."""
+        """Run the survey that ends a segment on one part, or on all; ``last`` is the segment that finishes a part."""
         assert segment.ends_with is not None  # others have nothing to decide
         label, stage = segment.ends_with
         asked = removals.Asked(self.groups, part, last)
@@ -373,7 +374,7 @@ class _Job:
             return removals.resolve(self.folder, segment.number, label, survey, asked, self.engine)
 
     def _add_removed(self, segment: Segment, removed: Sequence[Removed]) -> None:
-        """Count what the survey of a segment has removed, part after part."""
+        """Add the removals of a segment's survey, one for each part, to the funnel."""
         assert segment.ends_with is not None  # others have nothing to remove
         label, stage = segment.ends_with
         if stage.needs == "spans":  # the next segment begins with them
@@ -389,7 +390,6 @@ class _Job:
             self.indexed.append((segment.number, label, cast("Survey", stage)))
 
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
-        """Run the stages of a segment over some inputs; return their counts."""
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
         tasks = [
@@ -405,7 +405,7 @@ class _Job:
         return results
 
     def _add_results(self, segment: Segment, results: Sequence[dict[str, Any]]) -> None:
-        """Count what a segment has done with all inputs."""
+        """Add the counts of all inputs of a segment to the run's totals."""
         self.markers += [part_marker(self.work, segment.number, number) for number in range(len(self.parts))]
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
@@ -457,7 +457,7 @@ class _Job:
             return writer.finish(spill, target, written)
 
     def _save_indexes(self) -> None:
-        """Save what later runs know this one's documents by; the ledger says which of them left."""
+        """Save the deduplication indexes of the kept documents; the ledger lists the removed ones."""
         if self.indexed:
             segments.check_results(self.folder, self.markers, self.engine, "ledger")
         for segment, label, survey in self.indexed:

@@ -1,10 +1,10 @@
-"""Manifest of a run, which names what was made from which files, and its summary with costs.
+"""Manifest of a run, which records its inputs and the files made from them, and the run's summary with costs.
 
-Entries that every run writes are checked when a manifest is read; reading any other entry that is missing is an error
-that names it.
+Reading a manifest checks the entries that every run writes. Looking up any other missing entry raises an error with its
+name.
 
-Times differ from run to run, so no file that a manifest seals has them. While a run is at work, its folder ``work``
-keeps them beside the markers of what is done: a run that was stopped and resumed knows them all.
+Times differ from run to run, so they are in no file that a manifest seals. During a run they are in ``work``, beside
+the markers of finished work, so a resumed run has those of every session.
 """
 
 import html
@@ -28,23 +28,23 @@ from longcrawl.run.engines.hold import LOCK, at_work, working_owner
 
 @dataclass
 class StageCost:
-    """What a stage took."""
+    """CPU time and temporary disk space used by a stage."""
 
     seconds: float = 0.0
-    """Of a core, over all processes."""
+    """Core seconds, summed over all processes."""
     disk: int = 0
-    """Bytes that it needed in the run's folder; what is kept in the end is not among them."""
+    """Bytes of temporary files in the run's folder; files of the result do not count."""
 
 
 class RunCosts:
-    """The costs of one run by the labels of its stages, with its source and its output among them."""
+    """Costs of one run, by the labels of its source, stages and output."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
         self.stages: dict[str, StageCost] = defaultdict(StageCost)
 
     def add_parts(self, reader: str, keeper: str, results: Sequence[Mapping[str, Any]]) -> None:
-        """Add what the parts of a segment took: reading counts for ``reader``, writing what stays for ``keeper``."""
+        """Add the costs of a segment's parts: reading counts for ``reader``, writing kept documents for ``keeper``."""
         for result in results:
             took = result.get("seconds", {})
             self.stages[reader].seconds += took.get("read", 0.0)
@@ -54,7 +54,10 @@ class RunCosts:
 
     @contextmanager
     def measure(self, label: str, step: str) -> Iterator[StageCost]:
-        """Count a block that all parts wait for, and the bytes that it notes; once done, it takes what it took then."""
+        """Measure a block that all parts wait for; the block may set ``disk``.
+
+        The cost is stored in ``work``. A resumed run repeats the block quickly, so the larger of both costs counts.
+        """
         note = self._work / f"took-{step}.json"
         noted = Marker.read(note)
         before = StageCost() if noted is None else StageCost(**noted.content)
@@ -67,9 +70,9 @@ class RunCosts:
         self.stages[label].disk += took.disk
 
     def add_disk(self, ended_by: Sequence[str]) -> None:
-        """Add what is in the work folder at the end of a run, by the labels of what ended its segments.
+        """Add the disk use of the work folder at the end of a run, by the label that ended each segment.
 
-        Markers are left out: they have about a kilobyte per part and stage that needs all documents.
+        Markers do not count: they take about a kilobyte per part and stage that needs all documents.
         """
         for number, label in enumerate(ended_by[:-1]):
             kept = (f"segment-{number}", f"fit-{number}", f"removed-{number}")
@@ -79,22 +82,22 @@ class RunCosts:
 
 
 OUTSIDE = 5
-"""Figures outside of a plan's intervals that are listed."""
+"""Number of figures outside of a plan's intervals that a summary lists."""
 
 
 class ComparedFigure(Protocol):
-    """One figure of a plan beside what became of it; ``str`` describes both."""
+    """One figure of a plan and the actual figure of the run; ``str`` describes both."""
 
     @property
     def inside(self) -> bool:
-        """Whether the plan's interval holds what became of it."""
+        """Whether the actual figure is inside the plan's interval."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
 
 
 class ComparedPlan(Protocol):
-    """What a run asks of a plan that was made of its recipe: :class:`longcrawl.Plan`."""
+    """The interface a plan offers to a run of its recipe; :class:`longcrawl.Plan` implements it."""
 
     @property
     def recipe(self) -> str:
@@ -108,34 +111,34 @@ class ComparedPlan(Protocol):
         """Compare the plan's figures with those of a finished run."""
 
     def save(self, path: Path, checked: Sequence[Any] = ()) -> None:
-        """Write the plan as JSON with the compared figures."""
+        """Write the plan and the compared figures as JSON."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run did."""
+    """Summary of a finished run."""
 
     recipe: str
     out: str
     rates: RemovalRates
-    """The funnel in percent, beside the figures that the recipe refers to."""
+    """Funnel in percent, beside the recipe's reference figures."""
     written: dict[str, Any]
     batch: str
-    """What the beginning of the output looks like when it is read back."""
+    """Description of the beginning of the output, read back."""
     bad_files: int
     seconds: float
     checked: Sequence[ComparedFigure] = ()
-    """The figures of the plan that was given, beside what became of them."""
+    """Figures of the given plan beside the actual ones."""
     costs: Mapping[str, StageCost] = field(default_factory=dict)
-    """What each stage took, the source first, the output last; empty of a run that was done before."""
+    """Cost of each stage, with the source first and the output last; empty if the run had already finished."""
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What a user of the documents must know first, by stage."""
+    """Warnings for users of the documents, by stage."""
     of_source: Sequence[str] = ()
     """Reports on reading, such as how many documents have a field."""
 
     @property
     def funnel(self) -> Funnel:
-        """How many documents each stage kept."""
+        """The documents kept by each stage."""
         return self.rates.funnel
 
     def __str__(self) -> str:
@@ -165,18 +168,18 @@ class RunSummary:
 
 
 WORK = "work"
-"""The folder of a run that holds what is finished while the run is not."""
+"""Folder of an unfinished run with its finished work."""
 INPUTS = "inputs.json"
-"""The marker in ``work`` of what a run is made of."""
+"""Marker in ``work`` that records the inputs of a run."""
 EMPTIED = "emptied.json"
-"""The marker in ``work`` of a run whose stages removed every document, with its funnel: it has no manifest."""
+"""Marker in ``work`` with the funnel of a run that removed every document, and so has no manifest."""
 MANIFEST = "manifest.json"
 TOKEN_TABLES = "tokens"  # noqa: S105  # of a model, not of a server
-"""The folder of a pushed run that has the rows of its output as plain `datasets` loads them."""
+"""Folder of a pushed run with the rows of its output in a form that plain `datasets` loads."""
 PLAN = "plan.json"
-"""What was planned, beside what became of it; times differ from run to run, so the manifest does not list it."""
+"""File with planned and actual figures; times differ from run to run, so the manifest does not list it."""
 VERSION = 1
-"""Of manifests, not of longcrawl."""
+"""Version of the manifest's format."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "recipe": ("name", "about", "source", "stages", "outputs", "card", "reference"),
     "digest": (),
@@ -189,11 +192,11 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "analysis": (),
     "files": (),
 }
-"""Blocks that every run writes, and entries of each."""
+"""Blocks that every manifest has, and the required entries of each."""
 
 
 ROW = ("stage", "in", "out", "rules", "characters", "edits")
-"""Entries of each stage of a funnel."""
+"""Required entries of each stage of a funnel."""
 
 
 def _is_settings(value: Any) -> bool:
@@ -257,11 +260,11 @@ KINDS: Kinds = (
     (_is_row, f"an object with {', '.join(ROW)}", _ROW),
     (_is_input, "an object with a file", "inputs.*.*"),
 )
-"""What is read of a manifest, where it is there."""
+"""Expected kinds of a manifest's values, by path; a missing path is not checked."""
 
 
 class Recorded(dict[str, Any]):
-    """An object of a manifest; looking up what it does not hold raises RunError and no KeyError.
+    """Dictionary in a manifest that raises RunError instead of KeyError for a missing key.
 
     >>> Recorded({"funnel": {}}, Path("run/manifest.json"))["funnel"]["stages"]
     Traceback (most recent call last):
@@ -289,13 +292,13 @@ def _again(file: Path) -> str:
 
 
 def check_manifest(manifest: Any, file: Path) -> Recorded:
-    """Return the content of a manifest that holds what each has to; ``file`` is where it was read.
+    """Check a manifest's structure and return its content; ``file`` is its path, for messages.
 
-    The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Recorded`. Whether it
-    was changed is not checked here.
+    The recipe stays a plain dictionary, so that it can be written as YAML; all other objects are :class:`Recorded`. The
+    manifest's seal is not checked.
 
     Raises:
-        RunError: it is not the manifest of a run, or of a version or a format that this longcrawl does not know.
+        RunError: it is not the manifest of a run, or its version or output format is unknown to this longcrawl.
     """
     again = _again(file)
     if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
@@ -341,20 +344,20 @@ def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a folder is that of a run, finished or not, if only its input is known yet."""
+    """Return whether a folder holds a run, even one that has only recorded its inputs."""
     return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/{INPUTS}"))
 
 
 @contextmanager
 def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
-    """Return the folder of a run; of one behind a URL, a local place for as long as the block is running.
+    """Provide the folder of a run; for a URL, a local folder for the duration of the block.
 
     Args:
         run: a folder, or a URL of an object store or of the Hub.
-        folders: what is needed of it, beside files at its top; "" for all.
+        folders: folders to fetch beside the files at the top of the run; "" for everything.
 
     Raises:
-        RunError: there is none at this URL.
+        RunError: there is no run at this URL.
     """
     if (url := given_url(run)) is None:
         yield Path(run)
@@ -369,10 +372,10 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run; looking up what it does not hold raises RunError.
+    """Read the manifest of a finished run; looking up a missing key in it raises RunError.
 
     Raises:
-        RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
+        RunError: there is no manifest, the run is not finished, or this longcrawl cannot read it.
     """
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
@@ -391,10 +394,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_sealed(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run, which must be as longcrawl wrote it.
+    """Read the manifest of a finished run and check its seal.
 
     Raises:
-        RunError: as :func:`read_manifest`, and where the manifest has been changed.
+        RunError: see :func:`read_manifest`; also if the manifest has been changed.
     """
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
@@ -403,22 +406,22 @@ def read_sealed(folder: Path) -> dict[str, Any]:
 
 
 def emptied_funnel(folder: Path) -> Funnel | None:
-    """Return the funnel of a run that ended as no document remained; None of any other."""
+    """Return the funnel of a run that removed every document, or None for other runs."""
     try:
         marker = None if (folder / MANIFEST).exists() else Marker.read(folder / WORK / EMPTIED)
-    except OSError:  # reading the manifest says what is wrong with the folder
+    except OSError:  # read_manifest reports the problem with the folder
         return None
     return None if marker is None else Funnel.from_dict(marker.content)
 
 
 def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the first table of removed or edited documents that a run names and does not have; "" if it has all."""
+    """Return the first ledger or edits file that the manifest lists but that is missing; "" if all are there."""
     tables = (name for name in manifest["files"] if name.startswith((f"{LEDGER}/", f"{EDITS}/")))
     return next((name for name in tables if not (folder / name).is_file()), "")
 
 
 def _why_emptied(folder: Path) -> str:
-    """Describe that no document remained of a run; "" of others."""
+    """Explain that a run removed every document; "" for other runs."""
     if (funnel := emptied_funnel(folder)) is None:
         return ""
     return (
@@ -428,7 +431,7 @@ def _why_emptied(folder: Path) -> str:
 
 
 def _why_no_manifest(folder: Path) -> str:
-    """Describe what there is instead of a finished run, and what to type."""
+    """Explain why a folder has no manifest and what to type."""
     if (url := url_of(folder)) is not None:
         return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
     if (url := given_url(folder)) is not None:

@@ -1,33 +1,29 @@
-"""Parts of a run: their ids, the tasks that write them, and what is stored of each.
+"""Parts of a run: their ids, the tasks that process them, and their stored files.
 
-Stages that look at one document at a time run one after the other on each table. Only survivors and ledger entries
-leave: what the first rule drops is never written anywhere.
+Stages that look at one document at a time run one after the other on each table. Only the survivors and ledger entries
+of the last stage are written; intermediate documents never are.
 
-A part is done when its marker is there, which is written last and stands for all files of the part, see
-:mod:`longcrawl.io.structured`. Whatever is read of them is compared with the marker first.
+A part is done when its marker exists. The marker is written last and covers all files of the part, see
+:mod:`longcrawl.io.structured`; files are compared with it before they are read. A segment without stages between two
+surveys stores no documents: they are those of the segment before, minus the rows that its survey removed. Removed rows
+are stored in a file per input, so that an input need not search the ids of all removed documents for its own.
 
-Whatever is read is compared with the marker first; see :mod:`longcrawl.run.part`. A segment between two surveys, in
-which no stage is, keeps no documents of its own: they are those of the segment before without what its survey removes.
+A source lists each file as a part. A run writes and syncs several files for every part and calls stages for its tables:
+for 2,000 short texts this took 18 of 19 CPU seconds (``benchmarks/small_files.py``). So consecutive small parts are
+merged into one part of the run, made of pieces. Documents keep their order and ids, and the manifest and errors name
+the pieces.
 
-Removed rows have a file for each input, which would otherwise read the ids of all removed documents and look its own up
-among them.
+The ledger, takedowns and every stage that removes documents identify a document by its id, so ids must be unique. To
+find a file that was downloaded twice before hours of work, sources list ids without texts if that is much faster than
+reading (:meth:`Source.list_ids`): in a WARC file 0.05 ms a page, against 2 ms with the fastest extraction. The hashes
+of all ids are compared, 8 bytes per document. Only parts with equal hashes are then read, without any stage, to compare
+the ids in full.
 
-A source lists each file as a part. A run writes and syncs some files for every part, and calls stages for its tables:
-for 2,000 short texts this was 18 of 19 CPU seconds (``benchmarks/small_files.py``). So small parts that
-follow each other are one part of the run, made of pieces. Documents keep their order and ids, and the manifest and
-errors name the pieces.
-
-The ledger, takedowns and every stage that removes documents know a document by its id. A file that was downloaded twice
-would stop a run after hours, so sources list ids without texts where that is much faster than reading
-(:meth:`Source.list_ids`): in a WARC file 0.05 of the 2 ms that a page takes with the fastest extraction. The hashes of
-all ids are compared, 8 bytes a document. Where two are equal, and only there, the parts are read, without any stage,
-and ids are compared in full.
-
-``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run. Ids that a
-source cannot list, those of remote files among them, are hashed while the first segment reads them, and so are those of
-a small file that is alone (:func:`is_soon_read`). "keep_first" reads what cannot be listed an extra time. It leaves all
-but the first document of each id, in the order of parts and rows, whatever later becomes of that one; funnel and ledger
-have the others under ``duplicate_ids``.
+``on_duplicate_ids``, a field of a recipe's ``source``, decides what to do with duplicates. "error", the default, stops
+the run. Ids that a source cannot list, such as those of remote files, are then hashed while the first segment reads
+them; so are those of a single small file (:func:`is_soon_read`). "keep_first" reads parts that cannot be listed an
+extra time. It keeps the first document of each id, in the order of parts and rows, even if a later stage removes that
+one; funnel and ledger count the others under ``duplicate_ids``.
 """
 
 import os
@@ -75,10 +71,10 @@ from longcrawl.sources.files import InputFile, reading
 
 
 def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
-    """Return the rows of a part that leave it, in order; where its marker names no such file, none do.
+    """Return the removed rows of a part, sorted; none if its marker names no file of removed rows.
 
     Raises:
-        DamagedWorkError: they are not as they were written.
+        DamagedWorkError: the file is damaged.
     """
     found = Marker.open(marker)
     if not found.names(file):
@@ -89,7 +85,7 @@ def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
 
 
 def mark_rows(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Return the tables of a part, and which of their rows stay: those that are not among ``rows``, in order."""
+    """Yield the tables of a part, each with a mask of the rows to keep; ``rows`` lists the removed ones, sorted."""
     start = 0
     for table in tables:
         first, last = np.searchsorted(rows, [start, start + table.num_rows])
@@ -100,17 +96,17 @@ def mark_rows(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterat
 
 
 def removed_file(work: Path, segment: int, number: int) -> Path:
-    """Name the file of the rows of an input that the survey at the end of a segment removes."""
+    """Return the path of the file of an input's rows that the survey at the end of a segment removed."""
     return work / f"removed-{segment}" / f"{number:05d}.parquet"
 
 
 def input_marker(work: Path, segment: int, number: int) -> Path:
-    """Name the marker of this file, if any row leaves, and of the ledger of these rows."""
+    """Return the path of the marker of an input's removed rows and their ledger; without removals it lists no file."""
     return removed_file(work, segment, number).with_suffix(".json")
 
 
 def removed_marker(work: Path, segment: int, part: int = 0) -> Path:
-    """Name the marker of a survey that has decided about a part or all of them, with counts of what it removes."""
+    """Return the path of the marker of a survey's decision about a part or all parts, with its counts."""
     return work / (f"removed-{segment}-{part}.json" if part else f"removed-{segment}.json")
 
 
@@ -118,18 +114,18 @@ SPANS_MARKER = "spans.json"
 
 
 def part_marker(work: Path, segment: int, number: int) -> Path:
-    """Name the marker of one part of one segment."""
+    """Return the path of the marker of one part of one segment."""
     return part_file(work, segment, number, "json")
 
 
 def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
-    """Return the tables that a segment kept of these inputs, one after the other."""
+    """Yield the tables that a segment kept of these inputs."""
     for number in numbers:
         yield from _kept(work, segment, number)
 
 
 def left_of(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
-    """Return the tables of an input that a segment kept, without rows that its survey removes."""
+    """Return the tables of an input that a segment kept, without the rows that its survey removed."""
     tables = _kept(work, segment, number)
     if is_there(removed_marker(work, segment)):
         rows = removed_rows(removed_file(work, segment, number), input_marker(work, segment, number))
@@ -148,20 +144,20 @@ def _kept(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
 def sketches(
     work: Path, segment: int, numbers: Iterable[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Return what a survey sketched of these inputs, or some columns of it, one after the other."""
+    """Yield a survey's sketches of these inputs, or some columns of them."""
     for number in numbers:
         yield from tables_of(stored(work, segment, number, "sketches"), columns)
 
 
 def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
-    """Return whether the spans of these inputs are written."""
+    """Return whether the spans of all these inputs are written."""
     return all(Marker.read_all(part_file(work, segment, number, SPANS_MARKER) for number in numbers))
 
 
 def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
-    """Write spans that were found in these inputs, of each in a file of its own with a marker.
+    """Write the spans found in these inputs, a file with a marker for each input.
 
-    ``start`` is the number of their first document among those in which spans were found.
+    ``start`` is the number of the first input's first document in the column ``document`` of ``spans``.
     """
     documents = spans["document"].to_numpy()
     for number in numbers:
@@ -174,7 +170,7 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table
 
 
 def sketch_bytes(work: Path, segment: int, number: int) -> int:
-    """Return the bytes that a survey's sketches of one input take on disk, as its marker has them."""
+    """Return the size in bytes of a survey's sketches of one input on disk, from its marker."""
     marker = part_marker(work, segment, number)
     return int(
         Marker.open(marker).resolved_files()[str(part_file(work, segment, number, "sketches").resolve())]["bytes"]
@@ -182,20 +178,20 @@ def sketch_bytes(work: Path, segment: int, number: int) -> int:
 
 
 def stored_rows(work: Path, segment: int, number: int) -> int:
-    """Return how many documents a segment kept of one input, as its marker has it."""
+    """Return the number of documents that a segment kept of one input, from its marker."""
     return int(Marker.open(part_marker(work, segment, number)).content["kept"])
 
 
 @contextmanager
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """Open a file of tables, which is there whole or not at all."""
+    """Open an Arrow IPC file for writing tables; it is published whole or not at all."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with whole_file(path) as beside, pa.ipc.new_file(beside, schema, options=options) as writer:
         yield writer
 
 
 def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Return the tables of a file, or some columns of them: no other one is decompressed."""
+    """Yield the tables of a file, or some columns of them; other columns are not decompressed."""
     with pa.memory_map(str(file)) as mapped:
         batches = pa.ipc.open_file(mapped)
         if columns is not None:
@@ -208,10 +204,10 @@ def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.T
 
 
 def stored(work: Path, segment: int, number: int, kind: str) -> Path:
-    """Name a file that a part has written, which is as it was written.
+    """Return the path of a file of a finished part, after comparing it with the part's marker.
 
     Raises:
-        DamagedWorkError: it is not.
+        DamagedWorkError: the file is damaged.
     """
     file = part_file(work, segment, number, kind)
     Marker.open(part_marker(work, segment, number), file)
@@ -219,25 +215,25 @@ def stored(work: Path, segment: int, number: int, kind: str) -> Path:
 
 
 def part_file(work: Path, segment: int, number: int, kind: str) -> Path:
-    """Name a file of one part of one segment."""
+    """Return the path of a file of one part of one segment."""
     return work / f"segment-{segment}" / f"{number:05d}.{kind}"
 
 
 ALONE = 32
-"""So many parts of an input are worked on one by one; of n times as many, up to n are one."""
+"""Largest number of parts that are never merged; of n times as many, up to n small ones are merged into one."""
 SMALL = 4 << 20
-"""Bytes of the files of several parts that are one, at most."""
+"""Largest size of the files of a merged part, in bytes."""
 TOGETHER = 16 << 20
-"""Bytes of a table that is made of several, at most."""
+"""Largest size of a table that is concatenated from several, in bytes."""
 GATHERED = "gathered"
-"""Where a run records how many parts of its input are one, for each of its own."""
+"""Key in the recorded inputs of a run for the number of source parts in each of its parts."""
 
 
 def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = None) -> list[Part]:
-    """Return the parts that a run works on: of many, small local ones that follow each other are one.
+    """Return the parts that a run works on, with consecutive small local parts merged if there are many.
 
-    A run that was begun in ``folder`` goes on with the parts that it has recorded. With ``parts`` in the recipe they
-    are the input's, since those decide which documents are compared.
+    A run that was begun in ``folder`` keeps the grouping that it recorded. If the recipe sets ``parts``, nothing is
+    merged, since the source's parts then decide which documents are compared.
     """
     begun = Marker.read(folder / WORK / INPUTS) if folder else None
     if recipe.parts > 1:
@@ -251,7 +247,7 @@ def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = No
 
 
 def _gathered(parts: Sequence[Part]) -> list[int]:
-    """Return how many parts become one, of those that follow each other."""
+    """Return the number of consecutive source parts in each part of the run."""
     most, counts, size = -(-len(parts) // ALONE), list[int](), 0
     for part in parts:
         own = local_bytes(part) if most > 1 else None
@@ -265,7 +261,7 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
 
 
 def local_bytes(part: Part) -> int | None:
-    """Return the bytes of the files of a part; None where one is not here."""
+    """Return the size of a part's files in bytes, or None if it lists none or one is not local."""
     try:
         return sum(os.stat(file).st_size for file in part.files) if part.files else None  # noqa: PTH116  # 100,000 files
     except OSError:
@@ -281,7 +277,7 @@ def _as_one(pieces: tuple[Part, ...]) -> Part:
 def read_gathered(
     source: Source, part: Part, bad_files: BadFiles, owners: list[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Read a part of a run in tables of many rows; ``owners`` takes the name of the piece of each broken file."""
+    """Read a part, concatenating small tables of merged parts; add the piece of each broken file to ``owners``."""
     owners = [] if owners is None else owners
     together, size = list[pa.Table](), 0
     for piece in part.each():
@@ -302,22 +298,22 @@ def read_gathered(
 Hashes = npt.NDArray[np.uint64]
 
 HELD = 1 << 24
-"""Documents whose hashes one process sorts, 8 bytes each; those of more meet by an exchange."""
+"""Largest number of documents whose id hashes, 8 bytes each, are sorted in one process; for more, see ``PIECE``."""
 PIECE = 1 << 22
-"""Documents whose hashes are in one partition of it, about."""
+"""Approximate number of id hashes in each partition of the exchange that finds equal ones."""
 
 SOON = 1 << 28
-"""Bytes of a file whose ids are not listed where it is alone: that would take as long as half of its stages."""
+"""Largest single input, in bytes, whose ids are not listed first: listing would cost half as much as its stages."""
 
 IDS = "ids"
-"""The folder in ``work`` of the hashes of each part, and of the rows that "keep_first" leaves out."""
+"""Folder in ``work`` for the id hashes of each part and the rows removed by "keep_first"."""
 ROWS = pa.schema([("part", pa.int64()), ("row", pa.int64()), ("id", pa.large_string())])
-"""Documents by the number of their part, and their place among all rows that the source gives of it."""
+"""Schema of documents by the number of their part and their row among all rows that the source yields for it."""
 
 
 @dataclass(frozen=True)
 class IdTask:
-    """What a worker process needs to list the ids of one part."""
+    """Task of a worker process that lists the ids of one part."""
 
     work: Path
     number: int
@@ -329,12 +325,12 @@ class IdTask:
 
     @property
     def marker(self) -> Path:
-        """The marker of the hashes of this part, which is that of the first segment if they wait for it."""
+        """The path of the marker for this part's hashes; if they wait for the first segment, it is the segment's."""
         return part_marker(self.work, 0, self.number) if self.waits else _file(self.work, self.number, "json")
 
 
 def id_tasks(work: Path, source: Source, parts: Sequence[Part], policy: OnDuplicateIds) -> list[IdTask]:
-    """Return a task for each part; none if no two documents of the source can have one id."""
+    """Return a task for each part; none if the source's ids are always unique."""
     if source.unique_ids:
         return []
     soon = is_soon_read(parts)
@@ -347,7 +343,7 @@ def _can_list(source: Source, part: Part) -> bool:
 
 
 def list_ids(task: IdTask) -> dict[str, Any]:
-    """Write the hashes of the ids of a part; the answer is as that of :func:`longcrawl.run.part.run_part`."""
+    """Write the id hashes of a part and return its counts, or the reason under "not_yet" as :func:`run_part` does."""
     try:
         with reading(task.part.files if task.policy == "keep_first" else ()) as inputs:
             hashes = [hash_ids(ids) for ids in _listed(task.source, task.part)]
@@ -360,35 +356,35 @@ def list_ids(task: IdTask) -> dict[str, Any]:
 
 
 def hash_ids(ids: pa.ChunkedArray) -> Hashes:
-    """Return the hashes of ids, without those that are null."""
+    """Return the hashes of the ids that are not null."""
     return keyed_hash(pc.drop_null(ids).cast(pa.large_string()).to_pylist(), "duplicate ids", 0)
 
 
 def write_hashes(work: Path, number: int, hashes: Sequence[Hashes]) -> Path:
-    """Write the hashes of the ids of a part; return the file."""
+    """Write the id hashes of a part and return the file's path."""
     file = _file(work, number, "hashes")
     write_values(file, np.concatenate([np.empty(0, np.uint64), *hashes]))
     return file
 
 
 def is_soon_read(parts: Sequence[Part]) -> bool:
-    """Return whether the ids of parts can be compared once they are read: there is one, and it is small."""
+    """Return whether there is a single small local part, whose ids can wait to be compared until it has been read."""
     files = [Path(file) for part in parts for file in part.files]
     there = files and all(map(Path.is_file, files))
     return bool(len(parts) == 1 and there and sum(file.stat().st_size for file in files) <= SOON)
 
 
 def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:
-    """Return the tasks of parts whose files have as many bytes as those of another: copies are among them."""
+    """Return the tasks of parts with the same file sizes as another part, so that copies are found first."""
     sizes = [[Path(file).stat().st_size for file in task.part.files if Path(file).is_file()] for task in tasks]
     counts = Counter(map(tuple, sizes))
     return [task for task, size in zip(tasks, sizes, strict=True) if size and counts[tuple(size)] > 1]
 
 
 def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
-    """Return the documents whose id another one has too (``ROWS``), sorted by id, part and row.
+    """Return the documents with duplicate ids, with schema ``ROWS``, sorted by id, part and row.
 
-    Under "error" those of the first parts that have one are enough.
+    Under the policy "error", only the duplicates of one id may be returned.
     """
     if not tasks:
         return ROWS.empty_table()
@@ -414,7 +410,7 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
 
 
 def keep_first(work: Path, duplicates: pa.Table) -> None:
-    """Write which rows of each part are left out, of what :func:`find_duplicates` has returned."""
+    """Write the rows of each part that "keep_first" removes, given the result of :func:`find_duplicates`."""
     gone = duplicates.filter(pa.array(_follows(duplicates["id"])))
     files = []
     for number in pc.unique(gone["part"]).to_pylist():
@@ -425,12 +421,12 @@ def keep_first(work: Path, duplicates: pa.Table) -> None:
 
 
 def kept_marker(work: Path) -> Path:
-    """Name the marker of what "keep_first" leaves out."""
+    """Return the path of the marker of the rows that "keep_first" removes."""
     return work / IDS / "kept.json"
 
 
 def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Return the tables of a part without the rows that "keep_first" leaves out, and the ledger entries of these."""
+    """Yield the tables of a part without the rows that "keep_first" removes, and the ledger entries of those rows."""
     for table, stays in mark_rows(tables, removed_rows(_file(work, number, "parquet"), kept_marker(work))):
         ids = table["id"].filter(pc.invert(stays)).cast(pa.string())
         values = {"id": ids, "stage": [DUPLICATE_IDS] * len(ids), "rule": ["duplicate_id"] * len(ids)}
@@ -439,10 +435,10 @@ def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterato
 
 
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
-    """Check that the files of a part are those whose ids were listed, where "keep_first" has listed them.
+    """Check that the files of a part have not changed since "keep_first" listed their ids.
 
     Raises:
-        RunError: one is not, so that other rows might have to be left out.
+        RunError: one has changed, so other rows might have to be removed.
     """
     listed = Marker.read(_file(work, number, "json"))
     for before, now in zip(listed.content["inputs"] if listed else (), read, strict=False):
@@ -454,13 +450,13 @@ def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
 
 
 def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, begun: bool) -> RunError:
-    """Return the error of a run for the first document that has another one of its id.
+    """Return the error for the first document with a duplicate id.
 
     Args:
-        source: of the run.
-        parts: of the source.
-        found: see :func:`find_duplicates`.
-        begun: whether the first segment is done, so that the folder is of this source for good.
+        source: the source of the run.
+        parts: the parts of the run.
+        found: the result of :func:`find_duplicates`.
+        begun: whether the first segment is done, so that a corrected run needs another folder.
     """
     first = found.sort_by([("part", "ascending"), ("row", "ascending")])["id"][0]
     numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
@@ -480,7 +476,7 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, 
 
 
 def _having(source: Source, parts: Sequence[Part], example: str) -> Sequence[Part]:
-    """Return two parts of the source that have an id, or the one; what was read as one part is listed again for it."""
+    """Return at most two parts of the source with an id; merged parts are searched piece by piece."""
     if not any(part.pieces for part in parts):
         return parts
     pieces = (piece for part in parts for piece in part.each())
@@ -511,7 +507,7 @@ def _stored(task: IdTask) -> Hashes:
 
 
 def _shared_hashes(tasks: Sequence[IdTask], documents: int, folder: Path, engine: Engine) -> Hashes:
-    """Return, sorted, the hashes that several documents have: of all tasks together, each of which has some."""
+    """Return the sorted hashes shared by several documents of all tasks together."""
     if documents <= HELD:
         return _repeated(np.concatenate([np.empty(0, np.uint64), *map(_stored, tasks)]))
     pieces = -(-documents // PIECE)
@@ -523,13 +519,13 @@ def _shared_hashes(tasks: Sequence[IdTask], documents: int, folder: Path, engine
 
 
 def _repeated(hashes: Hashes) -> Hashes:
-    """Return, sorted, which hashes occur more than once."""
+    """Sort hashes in place and return those that occur more than once, each once."""
     hashes.sort()
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
 def _make_hashes(pieces: int, task: IdTask) -> Iterator[tuple[int, pa.Table]]:
-    """Send each hash of a task once, and one that it has several times twice, by ranges."""
+    """Yield the hashes of a task by key range; a hash that occurs several times is sent twice."""
     hashes, counts = np.unique(_stored(task), return_counts=True)
     hashes = np.repeat(hashes, np.minimum(counts, 2))
     yield from cut(pa.table({"hash": hashes}), key_ranges(hashes, pieces))
@@ -540,19 +536,19 @@ def _take_hashes(_: int, tables: Iterator[pa.Table]) -> pa.Table:
 
 
 def _among(hashes: Hashes, some: Hashes) -> npt.NDArray[np.bool_]:
-    """Return which hashes are among some that are sorted; there is at least one of these."""
+    """Return a mask of the hashes that are in ``some``, which is sorted and not empty."""
     found: npt.NDArray[np.bool_] = some[np.minimum(np.searchsorted(some, hashes), len(some) - 1)] == hashes
     return found
 
 
 def _find_meeting(meeting: Path, task: IdTask) -> int:
-    """Return the number of a part that has one of the hashes of a file, else -1."""
+    """Return the number of a task's part if it has one of the hashes in a file, else -1."""
     bring(meeting)
     return task.number if _among(_stored(task), np.memmap(meeting, np.uint64, "r")).any() else -1
 
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
-    """Read a part without any stage; return its documents whose hashes are among those of a file."""
+    """Read a part without any stage; return its documents with id hashes in a file."""
     bring(meeting)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in read_gathered(task.source, task.part, BadFiles("skip")):
@@ -565,29 +561,29 @@ def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
 
 
 def _follows(ids: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return of sorted ids which are equal to the one before."""
+    """Return a mask of the sorted ids that equal the one before."""
     equal = pc.equal(ids[1:], ids[:-1]).to_numpy() if len(ids) else ()
     return np.concatenate([np.zeros(min(len(ids), 1), bool), np.asarray(equal, bool)])
 
 
 SPILL = "spill"
-"""The folder in ``work`` that holds what outputs write in their first pass."""
+"""Folder in ``work`` for the files of an output's first pass."""
 _LENGTHS = "characters of the text"
 
 
 @dataclass
 class Tally:
-    """What one part lost: ledger entries, and a row of the funnel for each stage, by the stages' labels."""
+    """Ledger entries and funnel rows of one part, by the labels of its stages."""
 
     ledger: list[pa.Table] = field(default_factory=list)
     rows: dict[str, FunnelRow] = field(default_factory=dict)
     keep_edits: Callable[[pa.Table], None] | None = None
-    """What takes the edit ledger, batch by batch; nobody where it is None."""
+    """Function that receives the edit ledger batch by batch, or None to drop it."""
     clock: CoreClock = field(default_factory=CoreClock)
-    """What each stage took, by label."""
+    """Core time of each stage, by label."""
 
     def note(self, row: FunnelRow, gone: pa.Table) -> None:
-        """Add what a stage did to one batch, and the ledger entries of what it removed."""
+        """Add a stage's counts for one batch and the ledger entries of the documents it removed."""
         self.rows[row.stage] = self.rows[row.stage] + row if row.stage in self.rows else row
         if gone.num_rows:
             self.ledger.append(gone)
@@ -602,12 +598,12 @@ class Tally:
 
 
 def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
-    """Run labelled stages over the tables of one part; what leaves goes to ``tally``.
+    """Run labelled stages over the tables of one part; record removals and counts in ``tally``.
 
-    Empty tables pass too, so that a part without survivors still has the schema of the last stage.
+    Empty tables also pass through, so that a part without survivors still gets the schema of the last stage.
 
     Raises:
-        StageError: a survey that removes documents is among the stages; those need all parts first.
+        StageError: a stage is a survey that removes documents, which needs all parts first.
     """
     for table in tables:
         flowing, lengths = table, text_lengths(table)
@@ -634,7 +630,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
 
 
 def _apply(stage: Stage, table: pa.Table, lengths: pa.ChunkedArray | None) -> tuple[Outcome, pa.ChunkedArray | None]:
-    """Apply a stage to documents and, where it changes no text, to the lengths of their texts."""
+    """Apply a stage to documents; if it does not edit text, filter their known text lengths along with them."""
     if stage.edits or lengths is None:
         outcome = stage.apply(table)
         return outcome, text_lengths(outcome.documents)
@@ -644,7 +640,7 @@ def _apply(stage: Stage, table: pa.Table, lengths: pa.ChunkedArray | None) -> tu
 
 
 def characters(documents: pa.Table) -> int | None:
-    """Count the code points of all texts; None where there is no text, or where it is still to be extracted."""
+    """Return the code points in all texts, or None if there is no text column or text is extracted later."""
     return _sum(text_lengths(documents))
 
 
@@ -654,7 +650,7 @@ def _sum(lengths: pa.ChunkedArray | None) -> int | None:
 
 @dataclass(frozen=True)
 class PartTask:
-    """What a worker process needs to run one part of one segment."""
+    """Task of a worker process that runs one part of one segment."""
 
     folder: Path
     segment: Segment
@@ -663,24 +659,25 @@ class PartTask:
     source: Source
     writer: Writer | None
     keeps_first: bool = False
-    """Whether documents of an id that came before are left out of the first segment."""
+    """Whether to remove documents with the id of an earlier one before the first stage."""
     hashes_ids: bool = False
-    """Whether the ids that are read are hashed, to be compared once all parts are read."""
+    """Whether to hash the ids, to be compared once all parts are read."""
 
     @property
     def marker(self) -> Path:
-        """Where the counts of this part are written when it is done."""
+        """The path of the marker with this part's counts, written when it is done."""
         return part_marker(self.folder / WORK, self.segment.number, self.number)
 
 
 def run_part(task: PartTask) -> dict[str, Any]:
-    """Run one part and return its counts: documents read, in and out of each stage, broken files, records left out.
+    """Run one part and return its counts: documents read, in and out of each stage, broken files, skipped records.
 
-    A part whose files a server does not give now stays open: the answer is the reason alone, under "not_yet".
+    If a server does not deliver the part's files now, the part stays open, and the result is only the reason, under
+    "not_yet".
 
-    Checksums of compressed files are compared behind their data, as nothing stays of a part that is not finished. What
-    fails before, whatever says so, fails on data that may be wrong: the part is run again, on data that has been
-    compared.
+    Checksums of compressed files are compared after their data was used. That is safe because an unfinished part leaves
+    nothing behind. An error before that may come from damaged data, so the part is then run again with checksums
+    compared first.
     """
     try:
         return _run_in_one_pass(task)
@@ -705,16 +702,16 @@ def _run_in_one_pass(task: PartTask) -> dict[str, Any]:
 
 
 def mark_fitted(work: Path, segment: int) -> None:
-    """Write the marker of what a stage learned between two segments, such as a tokenizer."""
+    """Write the marker of the files that a stage fitted after a segment, such as a tokenizer."""
     marker = _fit_marker(work, segment)
     Marker(marker, {}, Marker.entries(marker, whole_files(work / f"fit-{segment}"))).write()
 
 
 def _check_fitted(work: Path, segment: int) -> None:
-    """Compare what stages learned before a segment with its markers.
+    """Compare the fitted files of all earlier segments with their markers.
 
     Raises:
-        DamagedWorkError: a file is not as it was written.
+        DamagedWorkError: a file is damaged.
     """
     for earlier in range(segment):
         if is_there(marker := _fit_marker(work, earlier)):
@@ -749,7 +746,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
             gone = tally.table()
             if gone.num_rows:
                 write_table(gone, ledger)
-            else:  # what a stopped attempt left, perhaps
+            else:  # a stopped attempt may have left one
                 remove(ledger)
             with clock.measure("read"):
                 input_files.close()
@@ -779,21 +776,21 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
 
 
 def amount_left(counts: Mapping[str, Any]) -> int:
-    """Return how much work a part is for the next segment: its characters or, where there are none, its documents."""
+    """Return the amount of work in a part for the next segment: characters, or documents if they have no text."""
     left = counts["stages"][-1] if counts["stages"] else {"out": counts["documents"], **counts}
     characters = left.get("characters")
     return int(left["out"] if characters is None else characters)
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
-    """Return what reading took, what each stage, and what writing, which is the rest."""
+    """Return the core seconds of reading, of each stage, and of writing, which is the remainder."""
     stages = tally.clock.seconds
     keep = clock.seconds["all"] - clock.seconds["read"] - sum(stages.values())
     return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
 
 
 def _written(task: PartTask) -> list[Path]:
-    """List what :func:`run_part` wrote to the folder ``work``."""
+    """List the files that :func:`run_part` wrote to ``work``."""
     if task.writer is None:
         kept = {"arrow": task.segment.keeps_documents, "sketches": task.segment.survey is not None}
         kinds = [kind for kind, is_kept in kept.items() if is_kept]
@@ -802,12 +799,12 @@ def _written(task: PartTask) -> list[Path]:
 
 
 def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
-    """List what the first pass of an output wrote of one input."""
+    """List the files that an output's first pass wrote for one input."""
     return [work / SPILL / f"{number:05d}.{kind}" for kind in writer.spills]
 
 
 class _Counted:
-    """Tables that pass, counted."""
+    """Iterator over tables that counts documents and characters, hashes ids and measures reading."""
 
     def __init__(self, tables: Iterable[pa.Table], clock: CoreClock, *, hashes_ids: bool) -> None:
         self.tables = iter(tables)
@@ -852,7 +849,7 @@ def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[p
 
 
 def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> None:
-    """Warn early of a field that may be misspelled: whether no record has it is known once all are read."""
+    """Warn early of a field that may be misspelled; the run can only reject it once all records are read."""
     missing = [name for name in source.named_fields() if name not in bad_files.fields]
     if missing and table.num_rows:
         warn_user(
@@ -862,7 +859,7 @@ def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> Non
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
-    """Leave out documents whose id came before, where the recipe says so."""
+    """Remove documents with the id of an earlier one, if the recipe asks for it."""
     if not task.keeps_first:
         yield from tables
         return
@@ -884,9 +881,9 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
 
 
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
-    """Write survivors, unless they are kept already, and sketches where a survey follows; return the number of rows.
+    """Write the survivors, unless they are stored already, and sketches for a following survey; return the row count.
 
-    There is at least one table, perhaps an empty one.
+    ``kept`` has at least one table, which may be empty.
     """
     rows, survey = 0, task.segment.survey
     with ExitStack() as files:

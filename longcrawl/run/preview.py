@@ -1,4 +1,4 @@
-"""What a run would do, checked without reading a document or writing a file."""
+"""Dry run: check a recipe and describe its run without reading a document or writing a file."""
 
 import tempfile
 from collections import deque
@@ -20,7 +20,7 @@ from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.urls import is_url, without_secrets
 
 FEW = 3
-"""How many parts are named."""
+"""Number of parts that a preview names."""
 
 _SEES: dict[Needs, str] = {
     "batch": "each document by itself",
@@ -33,13 +33,13 @@ _SEES: dict[Needs, str] = {
 
 @dataclass(frozen=True)
 class RunPreview:
-    """What a run of a recipe would read, do and write."""
+    """Description of what a run of a recipe would read, do and write."""
 
     recipe: Recipe
     out: str
     parts: Sequence[Part]
     local_bytes: int
-    """Of all local files."""
+    """Size of all local input files in bytes."""
     is_done: bool
     """Whether the folder holds the finished run."""
 
@@ -66,12 +66,11 @@ class RunPreview:
 def preview_run(
     recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = (), plan: ComparedPlan | None = None
 ) -> RunPreview:
-    """Check all that :func:`longcrawl.run` checks before it reads a document, and return what it would do.
+    """Make all checks that :func:`longcrawl.run` makes before it reads a document, and describe the run.
 
     Inputs are listed, local files must exist, and the folder must be writable. Stages load their data files and
-    tokenizers and compile their kernels; those before the first that learns from documents run on an empty table, which
-    shows a missing column. What only documents can show, such as damage, is not found: ``longcrawl plan`` reads a
-    sample.
+    tokenizers and compile their kernels. Stages before the first that is fitted on documents run on an empty table, to
+    find missing columns. Problems in documents, such as damage, are not found; ``longcrawl plan`` reads a sample.
 
     Raises:
         LongCrawlError: the run could not begin.
@@ -97,14 +96,14 @@ def preview_run(
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a folder can be made and written, by a file without a name in what there is of its path."""
+    """Check that a folder can be created and written, by an unnamed temporary file in its first existing parent."""
     if url_of(folder) is None:
         with writing(folder, RunError, "choose another --out folder"):
             tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())).close()
 
 
 def _check_files(parts: Iterable[Part], bad_files: BadFiles) -> None:
-    """Report the first file of each part if it is local and missing, as the run would; others may be optional."""
+    """Report the first file of each part if it is local and missing, as the run would; later files may be optional."""
     for file in (file for part in parts for file in part.files[:1] if not is_url(file)):
         reason = why_no_file(file)
         if reason is None and not Path(file).exists():
@@ -114,9 +113,10 @@ def _check_files(parts: Iterable[Part], bad_files: BadFiles) -> None:
 
 
 def _check_columns(recipe: Recipe) -> None:
-    """Run stages on a table without documents, as of a part that has none: some may miss a column of it.
+    """Run stages on a table without documents, to find missing columns.
 
-    What follows one that learns from documents, or one that is not longcrawl's own, is not known.
+    The check ends before the first stage that is fitted on documents or is not longcrawl's own, as its columns are
+    unknown.
     """
     known = takewhile(lambda each: each[1].needs != "fit" and is_ours(type(each[1])), recipe.stages)
     by_batch = [(label, stage) for label, stage in known if stage.needs in ("batch", "order")]

@@ -1,7 +1,7 @@
 """Recipes: a source, stages and an output in strict YAML.
 
-A recipe says everything that decides the bytes of a run: an unknown key is an error which names the known ones. Its
-digest covers every field with its default and the code version of every stage.
+A recipe holds everything that determines the bytes of a run. An unknown key is an error that lists the known ones. The
+recipe's digest covers every field, defaults included, and the code version of every stage.
 """
 
 import copy
@@ -34,23 +34,23 @@ KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "c
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to read, what to do with it, what to write."""
+    """A recipe: the source, stages and output of a run, and facts for its card."""
 
     name: str
     about: str
     source: Source
     stages: tuple[tuple[str, Stage], ...]
-    """Labels and stages; a second stage of one kind is labelled ``NAME_2``."""
+    """Pairs of label and stage; a second stage of the same kind is labelled ``NAME_2``."""
     output: Output
     card: CardFacts
     parts: int = 1
-    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.segments`."""
+    """Number of parts into which the input is divided for deduplication, see :mod:`longcrawl.run.segments`."""
     on_duplicate_ids: OnDuplicateIds = "error"
-    """What documents of one id do, a field of ``source`` for every source, see :mod:`longcrawl.run.part`."""
+    """Policy for documents with equal ids; in YAML a field of every ``source``, see :mod:`longcrawl.run.part`."""
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the recipe as its YAML file holds it, with every field spelled out, and URLs without their secrets."""
+        """Return the content of the recipe's YAML file, with every field spelled out and secrets removed from URLs."""
         policy = {ON_DUPLICATE_IDS: self.on_duplicate_ids} if self.on_duplicate_ids != "error" else {}
         return {
             "longcrawl": SCHEMA_VERSION,
@@ -70,14 +70,14 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Name the recipe by content: the first 16 digits of the SHA-256 of all fields and code versions."""
+        """The first 16 hex digits of the SHA-256 of all fields and code versions."""
         versions = [stage.code_version for _, stage in self.stages]
         canonical = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
     def others(self) -> dict[str, Implementation]:
-        """What is not longcrawl's own: stages by label, the others as ``source NAME`` and ``output NAME``."""
+        """Third-party implementations: stages by label, the others as ``source NAME`` and ``output NAME``."""
         found = {label: STAGES.implementation(type(stage)) for label, stage in self.stages}
         found[f"source {self.source.name}"] = SOURCES.implementation(type(self.source))
         found[f"output {self.output.name}"] = OUTPUTS.implementation(type(self.output))
@@ -85,7 +85,7 @@ class Recipe:
 
 
 def recipes() -> dict[str, str]:
-    """Return the shipped recipes: name and what each is about."""
+    """Return the shipped recipes: a one-line description of each, by name."""
     found = {}
     for file in _folder().iterdir():
         if file.name.endswith(".yaml"):
@@ -94,18 +94,18 @@ def recipes() -> dict[str, str]:
 
 
 def _folder() -> Traversable:
-    # The folder is not a package: importing it would put it in the place of the function longcrawl.recipes.
+    # The folder is not a package: importing it would replace the function longcrawl.recipes.
     return resources.files("longcrawl").joinpath("recipes")
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a shipped recipe by name, or any by the path of its YAML file, with ``--set``-style overrides.
+    """Load a shipped recipe by name, or any recipe by the path of its YAML file, with ``--set``-style overrides.
 
     >>> load_recipe("longcrawl64", ["stages.min_words.n=20000"]).as_dict()["stages"][2]
     {'min_words': {'n': 20000}}
 
     Raises:
-        RecipeError: no such recipe, or something in it does not exist; the message lists what does.
+        RecipeError: there is no such recipe, or it names something unknown; the message lists the known names.
     """
     if isinstance(name, Mapping):
         raise RecipeError("a recipe is a name or the path of a file, got a mapping: write it to a .yaml file")
@@ -113,10 +113,10 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """Return the content of a recipe file, as it is spelled there.
+    """Return the content of a recipe file, without filling in defaults.
 
     Raises:
-        RecipeError: there is no such recipe, it is not a mapping in YAML, or a key is given twice.
+        RecipeError: there is no such recipe, it is not a YAML mapping, or a key is given twice.
     """
     text = _recipe_text(name)
     try:
@@ -132,7 +132,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Recipe:
-    """Turn the content of a recipe file into a :class:`Recipe`, strictly, with ``--set``-style overrides."""
+    """Build a :class:`Recipe` from the content of a recipe file with ``--set``-style overrides; reject unknown keys."""
     changed = copy.deepcopy(dict(spec))
     for override in overrides:
         _override(changed, override)
@@ -202,10 +202,10 @@ def _on_duplicate_ids(source: Mapping[str, Any], where: str) -> OnDuplicateIds:
 
 
 def recorded_source(recipe: Mapping[str, Any]) -> Source:
-    """Make the source of a recipe that a manifest holds.
+    """Return the source of a recipe recorded in a manifest.
 
     Raises:
-        SourceError: this longcrawl does not know it, or one of its fields.
+        SourceError: this longcrawl does not know the source, or one of its fields.
     """
     settings = {key: value for key, value in recipe["source"].items() if key != ON_DUPLICATE_IDS}
     return make_source(settings.pop("builder"), settings)
@@ -225,7 +225,7 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
 
 
 def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
-    """Make a stage; of one with presets, the fields of ``preset`` are set first, and those beside it replace them."""
+    """Return a stage; the fields of ``preset`` are set first, and the fields given beside it override them."""
     kind = STAGES.find(name, where, RecipeError)
     if presets_of(kind) and "preset" in settings:
         given = {key: value for key, value in settings.items() if key != "preset"}
@@ -234,10 +234,12 @@ def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
 
 
 def check_order(recipe: Recipe) -> None:
-    """Reject a recipe in which a stage would undo what another did; the recipes of finished runs may be of this kind.
+    """Check that no stage of a recipe undoes the work of another.
+
+    This is checked for new runs only, so that older finished runs with such recipes can still be read.
 
     Raises:
-        RecipeError: naming the two stages.
+        RecipeError: a stage does; the message names both stages.
     """
     if (fault := stages_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
@@ -318,7 +320,7 @@ def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) 
         raise RecipeError(f"{where}: the recipe has no stage {keys[0]!r}; it has: {', '.join(labels)}")
     place = labels.index(keys[0])
     name, settings = named[place]
-    # A preset that is asked for replaces the fields that presets are about, and leaves the rest of the recipe.
+    # Setting a preset replaces the fields that any preset sets, and keeps the other fields of the recipe.
     presets = presets_of(STAGES.get(name)) if keys[1:] == ["preset"] else {}
     settled = {field for preset in presets.values() for field in preset}
     changed = {name: {key: given for key, given in settings.items() if key not in settled}}

@@ -1,6 +1,6 @@
 """Small generated crawls to try the package: a RedPajama-V2 release, a web archive, JSON lines.
 
-The same seed makes the same pages on every machine. All words and patterns are our own.
+The same seed makes the same pages on every machine. All words and patterns were written for longcrawl.
 """
 
 import gzip
@@ -79,7 +79,7 @@ def sentence(chance: random.Random) -> str:
 
 
 def prose(chance: random.Random, words: int) -> str:
-    """Return paragraphs of at least so many words."""
+    """Return paragraphs of at least ``words`` words in total."""
     paragraphs = []
     while words > 0:
         paragraphs.append(" ".join(sentence(chance) for _ in range(chance.randrange(3, 8))))
@@ -88,7 +88,7 @@ def prose(chance: random.Random, words: int) -> str:
 
 
 def german(chance: random.Random, sentences: int) -> str:
-    """Return so many German sentences."""
+    """Return a given number of German sentences."""
     return " ".join(
         chance.choice(_DORF).format(**{name: chance.choice(words) for name, words in _GERMAN.items()})
         for _ in range(sentences)
@@ -97,7 +97,7 @@ def german(chance: random.Random, sentences: int) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a small crawl."""
+    """Page of a generated crawl."""
 
     url: str
     text: str
@@ -105,7 +105,7 @@ class Page:
 
 
 def make_pages(seed: int, good: int) -> Iterator[Page]:
-    """Yield pages: ``good`` of plain prose, and for every ten of them about six that a filter should find."""
+    """Yield pages: ``good`` of plain prose, and six for every ten of them that filters or deduplication should find."""
     chance = random.Random(seed)  # noqa: S311  # a seed makes the same pages everywhere
     kept = [
         Page(f"https://site{number % 9}.example/{number}", prose(chance, chance.randrange(90, 900)))
@@ -122,7 +122,7 @@ def make_pages(seed: int, good: int) -> Iterator[Page]:
 
 
 def edited(chance: random.Random, text: str, share: float) -> str:
-    """Return a text with a share of its words exchanged."""
+    """Return a text with a share of its words replaced."""
     lines = [
         [chance.choice(_THINGS) if chance.random() < share else word for word in line.split(" ")]
         for line in text.split("\n")
@@ -136,7 +136,7 @@ def _terms(shop: str) -> str:
 
 
 def _bad(chance: random.Random, number: int) -> str:
-    """Return a page that quality rules remove, of six kinds in turn."""
+    """Return a page for quality rules to remove; ``number`` cycles through six kinds."""
     line = sentence(chance)
     return (
         "\n".join([line] * 30),
@@ -215,10 +215,10 @@ def _archive_record(number: int, page: Page, status: str) -> bytes:
 
 
 BOOKS = (16_500, 17_000, 18_000, 19_000, 20_500, 22_000, 24_000, 26_000, 28_000, 101_000)
-"""Words of the long documents; the last one is over the cap of Gopher's rules."""
+"""Lengths of the long documents in words; the last one exceeds the maximum of the Gopher rules."""
 
 SIGNATURES = {"1.0": (1, 128), "0.9": (5, 25), "0.8": (9, 13), "0.7": (14, 9)}
-"""Bands and rows of the release's columns of signatures."""
+"""MinHash bands and rows of the release's signature columns, by similarity."""
 
 Record = Mapping[str, Any]
 Measure = Callable[[Sequence[Record]], Iterable[Mapping[str, Any] | None]]
@@ -227,8 +227,8 @@ Measure = Callable[[Sequence[Record]], Iterable[Mapping[str, Any] | None]]
 def write_release(folder: str | Path) -> Path:
     """Write a RedPajama-V2 release of about 330 documents in English and German, and return its folder.
 
-    Snapshot 2023-06, shard 0: ``en_head`` and ``en_middle`` with ten books of 16,500 to 101,000 words, ``de_head``. It
-    has 1.5 MB, and takes a few seconds.
+    It is shard 0 of snapshot 2023-06: ``en_head`` and ``en_middle``, with ten books of 16,500 to 101,000 words, and
+    ``de_head``. It has 1.5 MB and takes a few seconds to write.
 
     >>> import longcrawl as lc
     >>> release = lc.samples.write_release("release")
@@ -269,7 +269,7 @@ def list_part(root: Path, part: str) -> None:
 
 
 def measure_signals(records: Sequence[Record]) -> Iterable[dict[str, Any]]:
-    """Yield the signals of records, as ``signals`` computes them, in the shape of the release's files."""
+    """Yield the signals of records, computed by the stage ``signals``, in the form of the release's files."""
     columns = {"raw_content": "text", "url": "url", "language": "language", "perplexity": "perplexity"}
     columns |= {name: name for name in ("bucket", "original_length", "original_nlines", "language_score")}
     table = pa.table({ours: [record[theirs] for record in records] for theirs, ours in columns.items()})
@@ -281,7 +281,7 @@ def measure_signals(records: Sequence[Record]) -> Iterable[dict[str, Any]]:
 
 
 def sign_documents(texts: Sequence[str]) -> list[dict[str, list[bytes]]]:
-    """Return a document's signatures: bands are equal where those of MinHash over 13-grams of words are."""
+    """Return signatures of texts, whose bands are equal exactly if those of MinHash over 13-grams of words are."""
     table = pa.table({"id": [str(number) for number in range(len(texts))], "text": list(texts)})
     signed: list[dict[str, list[bytes]]] = [{} for _ in texts]
     for similarity, (bands, rows) in SIGNATURES.items():
@@ -303,10 +303,10 @@ def write_part(
 
     Args:
         root: the folder of the release.
-        part: SNAPSHOT/SHARD/LANGUAGE_BUCKET; of "tail" the release has documents alone.
-        documents: ``text`` and what is to differ from a plain record; ``duplicate`` lists it.
-        measure: returns the signals of records; None for a record that the signals file lacks.
-        sign: returns the signatures of texts.
+        part: SNAPSHOT/SHARD/LANGUAGE_BUCKET; for the bucket "tail" the release has only documents.
+        documents: ``text`` and fields that differ from the defaults; a true ``duplicate`` adds it to the duplicates.
+        measure: function that returns the signals of records, with None for a record missing from the signals file.
+        sign: function that returns the signatures of texts.
     """
     records = [_release_record(part, line, document) for line, document in enumerate(documents)]
     _write_gz(root / f"documents/{part}.json.gz", records)
@@ -335,7 +335,7 @@ def write_part(
 
 
 def _release_record(part: str, line: int, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record that the release has of a document."""
+    """Return the release's record of a document."""
     snapshot, shard, name = part.split("/")
     language, bucket = name.split("_")
     text = document["text"]

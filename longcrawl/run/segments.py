@@ -1,17 +1,17 @@
-"""Segments of a run: their tasks, each done once and marked, and what a stage learns between two of them.
+"""Segments of a run: their tasks, each done once and marked, and the fitting of stages between them.
 
-What is read of a task later is compared with its marker. A survey decides about the documents of all inputs.
+Files of a finished task are compared with its marker before they are read.
 
-RefinedWeb deduplicates a hundred parts one by one, since all at once is too much for a machine; each has a hundredth of
-every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
-one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
-and takes the memory of one. A survey with ``after_parts`` takes one part after the other, and the segments behind it do
-so with it, up to the output or to a stage that needs all parts together: it sees what earlier parts kept in the end.
-Every other survey sees all documents, with their part in the column ``part`` (int32).
+RefinedWeb deduplicates in a hundred parts, one at a time, as all documents at once are too many for one machine; each
+part has a hundredth of every dump. A recipe's ``parts`` is their number. Input ``n`` belongs to part ``n % parts``, so
+that the files of one dump, which have neighbouring names, are spread over all parts. A survey with ``within_parts``
+sees one part at a time and needs the memory for one. A survey with ``after_parts`` also takes the parts in turn, and so
+do the segments after it, up to the output or a stage that needs all parts together: the survey sees the documents that
+earlier parts kept in the end. Every other survey sees all documents, with their part in the column ``part`` (int32).
 
-A stage learns from all documents or from a sample that tasks draw. Each input writes its documents of small hashes, a
-few more than the sample has. One process compares these hashes, 8 bytes each, and lets the stage learn from one input
-after the other. A task has the documents of its input in memory that it writes.
+A stage is fitted on all documents, or on a sample drawn by tasks. Each input writes its documents with small hashes, in
+total a few more than the sample needs. One process then compares these hashes, 8 bytes each, and passes the chosen
+documents to the stage, one input after the other. A task holds the documents that it writes in memory.
 """
 
 import os
@@ -39,14 +39,14 @@ from longcrawl.run.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 
 HASHED = 1 << 30
-"""Bytes of files whose SHA-256 one task computes: about a second for each of two GB."""
+"""Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
 
 WRITTEN = "written"
-"""The folder in ``work`` of the markers of an output's files."""
+"""Folder in ``work`` for the markers of an output's files."""
 
 
 def group_inputs(inputs: int, parts: int) -> list[list[int]]:
-    """Return the numbers of the inputs of every part; there are no more parts than inputs.
+    """Return the input numbers of every part; there are no more parts than inputs.
 
     >>> group_inputs(5, 2)
     [[0, 2, 4], [1, 3]]
@@ -68,11 +68,11 @@ def do_once(
 ) -> list[dict[str, Any]]:
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
 
-    Where ``sizes`` says how much work each task is, the largest are begun first, so that processes end together.
+    If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together.
 
     Raises:
-        DamagedWorkError: a marker is not as it was written a moment ago.
-        RunError: servers did not give the files of some parts.
+        DamagedWorkError: a marker was damaged after it was written.
+        RunError: servers did not deliver the files of some parts.
     """
     found = zip(tasks, markers, Marker.read_all(markers), strict=True)
     places = [place for place, (_, path, marker) in enumerate(found) if not _is_done(path, marker)]
@@ -103,7 +103,7 @@ def _is_done(path: Path, marker: Marker | None) -> bool:
 
 
 def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:
-    """Do one task of an output's second pass, and write its marker."""
+    """Do one task of an output's second pass and write its marker."""
     what, marker = task
     clock = CoreClock()
     with clock.measure("write"):
@@ -119,10 +119,10 @@ def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask,
 
 
 def check_spill(work: Path, segment: int, writer: Writer, parts: int, engine: Engine) -> None:
-    """Compare what the first pass of an output wrote with its markers, before the second one reads it.
+    """Compare the files of an output's first pass with their markers, before the second pass reads them.
 
     Raises:
-        DamagedWorkError: a file is not as it was written.
+        DamagedWorkError: a file is damaged.
     """
     for _ in engine.tasks(partial(_check_part, work, segment, writer), range(parts)):
         pass
@@ -136,7 +136,7 @@ def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
 
 
 def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:
-    """Return bytes and SHA-256, by absolute paths, of what the plan of an output wrote: what has no marker yet."""
+    """Return size and SHA-256 of the files that an output's plan wrote, by absolute path: those not in any marker."""
     known = _marked(markers)
     found = (str(file.resolve()) for folder in (target, work / SPILL) for file in whole_files(folder))
     planned = file_entries(Path(), [file for file in found if file not in known and not file.endswith(PLANNED)])
@@ -147,10 +147,12 @@ def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str
 
 
 def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: Iterable[Path]) -> Path:
-    """Compare what a plan wrote for the second pass alone, which has read it, and mark what is part of the output.
+    """Check an output's planned files in ``spill`` after the second pass, and write the marker of the planned files.
+
+    Planned files that have a marker by now are left to it.
 
     Raises:
-        DamagedWorkError: a file is not as it was planned.
+        DamagedWorkError: a file has changed since it was planned.
     """
     known, marker = _marked(markers), work / "layout.json"
     left = {file: entry for file, entry in planned.items() if file not in known}
@@ -168,10 +170,10 @@ def _marked(markers: Iterable[Path]) -> set[str]:
 def check_results(
     folder: Path, markers: Iterable[Path], engine: Engine, within: str = ""
 ) -> dict[str, dict[str, int | str]]:
-    """Return bytes and SHA-256 of what a run, or one folder in it, has for good, all of it as its markers have it.
+    """Return size and SHA-256 of the result files of a run, or of one folder in it, after a check against the markers.
 
     Raises:
-        DamagedWorkError: a file is not as it was written.
+        DamagedWorkError: a file is damaged.
     """
     sizes = {file.relative_to(folder).as_posix(): size for file, size in file_sizes(folder / within).items()}
     tasks = _by_size({name: size for name, size in sizes.items() if not _is_passing(name)})
@@ -185,7 +187,7 @@ def check_results(
 
 
 def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
-    """Return names of files in groups of about ``HASHED`` bytes."""
+    """Group file names into tasks of about ``HASHED`` bytes."""
     groups, size = list[list[str]](), HASHED
     for name, more in sizes.items():
         if size >= HASHED:
@@ -203,13 +205,13 @@ def _is_passing(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents that tasks have drawn, of each input in a partition, and the largest hash of those that are chosen."""
+    """Random sample of documents: those drawn by tasks, a partition per input, and the largest hash that is chosen."""
 
     drawn: Exchange
     last: int
 
     def tables(self) -> Iterator[pa.Table]:
-        """Return the chosen documents, one input after the other."""
+        """Yield the chosen documents, one table per input."""
         for number in range(self.drawn.partitions):
             yield filter_hashes(self.drawn.read(number), self.last).drop_columns([HASH])
 
@@ -217,15 +219,15 @@ class Sample:
 def learn(
     work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
 ) -> tuple[Stage, list[str]]:
-    """Let a stage learn from what a segment has kept; return what it has become, and a sentence about a sample.
+    """Fit a stage on the documents that a segment kept; return the fitted stage and reports on the training sample.
 
     Args:
-        work: the folder of the run's work.
+        work: the run's ``work`` folder.
         segment: number of the segment.
-        inputs: how many there are.
-        stage: which learns.
-        documents: how many the segment has kept.
-        engine: what draws the sample.
+        inputs: number of inputs.
+        stage: the stage to fit.
+        documents: number of documents that the segment kept.
+        engine: the engine that draws the sample.
     """
     folder, count = str(work / f"fit-{segment}"), stage.train_documents
     every: Callable[[], Iterator[pa.Table]] = partial(survivors, work, segment, range(inputs))
@@ -246,9 +248,9 @@ def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, en
 
 
 def _fit_on_gpu(tables: Callable[[], Iterator[pa.Table]], folder: str, stage: Stage) -> Stage | None:
-    """Let a stage learn that uses a GPU; None of others.
+    """Fit a stage in this worker if it uses a GPU; return None for other stages.
 
-    To ask is for the task, too: where the driver's library does not answer, the question takes the GPU into use.
+    ``uses_gpu`` must be asked in the worker: without an answer from the driver's library, asking initialises CUDA.
     """
     return stage.fit(tables(), folder) if stage.uses_gpu else None
 

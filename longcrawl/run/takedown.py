@@ -1,7 +1,8 @@
-"""A run without some of its documents: a new folder in which only the files that held them are others.
+"""Takedown: write a run without some of its documents to a new folder.
 
-All files of the run are linked into the new folder, or copied where the system does not link. Those that hold a
-document are then replaced: in the output, the ledgers, saved indexes and tables of tokens. The manifest comes last.
+All files of the run are linked into the new folder, or copied if the file system cannot link. Files that hold one of
+the documents are then replaced: in the output, the ledgers, saved indexes and tables of tokens. The manifest is written
+last.
 """
 
 import datetime as dt
@@ -38,32 +39,32 @@ from longcrawl.text.refinedweb.opt_out import Entry, named_domains, of_domains
 from longcrawl.urls import is_url
 
 RECORD = "takedown.json"
-"""What was asked for, and what became of it; a run that went through several has all."""
+"""File that records every takedown of a run: the requests and their results."""
 VERSION = 1
 NAMED = {LEDGER: ("kept_id",), EDITS: ("also_id", "also_span")}
-"""Columns of the ledgers that name another document, and are emptied where it goes."""
+"""Columns of the ledgers that name another document; they are set to null if that one is taken down."""
 
 
 @dataclass(frozen=True)
 class Takedown:
-    """What a takedown has done; ``str`` gives it for people."""
+    """Result of a takedown; ``str`` describes it for people."""
 
     path: str
     asked: str
     """The date of the request."""
     listed: dict[str, int]
-    """Lines of each list, by what it lists."""
+    """Number of entries in each list: "ids", "urls" and "domains"."""
     documents: int
-    """Of the output, that are gone."""
+    """Documents removed from the output."""
     ledger_rows: int
-    """Of documents that stages had removed or edited."""
+    """Rows of ledgers and edits that named one of the documents."""
     changed: tuple[str, ...]
     dropped: tuple[str, ...]
     unchanged: int
     windows: int
     found: int
     unmatched: tuple[str, ...] = ()
-    """Lines of the lists of which the run has no document; the record has how many."""
+    """List entries without a document in the run; the record has only their number."""
 
     def __str__(self) -> str:
         lists = ", ".join(counted(count, name.removesuffix("s"), name) for name, count in self.listed.items())
@@ -89,26 +90,27 @@ def takedown(
     domains: Any = None,
     asked: str | None = None,
 ) -> Takedown:
-    """Write a run without some documents to a new folder; the run itself stays as it is.
+    """Write a run without some documents to a new folder; the run itself does not change.
 
-    Only files that hold one of them are written. All others are links to those of the run. The same files are what
-    ``push`` sends. ``takedown.json`` records the request, without ids and URLs, and the proof.
+    Only files that hold one of the documents are written, and only these need to be sent by a later ``push``. All
+    others are links to the files of the run. ``takedown.json`` records the request, without ids and URLs, and the
+    proof.
 
     >>> lc.takedown("crawl", "crawl-2", domains=["example.org"], asked="2026-11-02")  # doctest: +SKIP
 
     Args:
         run: the folder of a finished run.
         out: the new folder.
-        ids: a file with an id in each line, or the ids. They are taken as they are, with white space. A file whose name
-            ends with ``.jsonl`` has a JSON string in each line, so that an id may have line breaks.
-        urls: the same of URLs, which are compared as :func:`longcrawl.dedup.normalise_url` spells them.
-        domains: the same of domains, which stand for all below them.
+        ids: the ids, or a file with an id in each line. White space counts. A ``.jsonl`` file has a JSON string in each
+            line, so that an id may have line breaks.
+        urls: the URLs, or a file of them; they are compared in the form of :func:`longcrawl.dedup.normalise_url`.
+        domains: the domains, or a file of them; their subdomains are included.
         asked: the date of the request, such as 2026-11-02; None for today.
 
     Raises:
-        RunError: nothing of it is in the run, the folder exists, or the date is none.
-        FormatError: the output cannot take documents out.
-        CorruptionError: a file of the run is damaged, or something that was to stay has changed.
+        RunError: the run has none of the documents, the folder exists, or the date is not valid.
+        FormatError: documents cannot be removed from this output.
+        CorruptionError: a file of the run is damaged, or other documents have changed.
     """
     day = _day(asked)
     folder, target = _folders(run, out)
@@ -143,12 +145,11 @@ def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
         raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
     check_target(target, RunError, "remove it, or choose another --out")
     if folder.resolve() in target.resolve().parents:
-        raise RunError(f"{target} is inside {folder}, which stays as it is: choose another --out")
+        raise RunError(f"{target} is inside {folder}, which is not changed: choose another --out")
     return folder, target
 
 
 def _day(asked: str | None) -> str:
-    """Return the date of a request, today's if there is none."""
     try:
         day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
     except ValueError:
@@ -170,14 +171,14 @@ def _tables(manifest: dict[str, Any]) -> list[str]:
 
 
 def _naming(table: pa.Table, name: str, ids: pa.Array) -> list[int]:
-    """Return the rows that name a document beside their own."""
+    """Return the rows that name one of the documents as another than their own."""
     column = NAMED[name.partition("/")[0]][0]
     rows: list[int] = rows_of_ids(table.select([column]).rename_columns(["id"]), ids).tolist()
     return rows
 
 
 def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
-    """Link the files that the manifest names into a new folder; what is not linked is copied."""
+    """Link the files of the manifest into a new folder, or copy them if linking fails."""
     for name in manifest["files"]:
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
         if not (folder / name).is_file():
@@ -190,12 +191,12 @@ def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to go.
+    """The documents to take down.
 
     Attributes:
-        lists: the lines of the lists "ids", "urls" and "domains", each by how it is compared: an address as
-            :func:`longcrawl.dedup.normalise_url` has it, a domain as the stage ``opt_out`` does, with all below it.
-        matched: of what is listed, that of which a document was found.
+        lists: the entries of the lists "ids", "urls" and "domains", by the form in which they are compared: URLs in
+            that of :func:`longcrawl.dedup.normalise_url`, domains in that of the stage ``opt_out``, with subdomains.
+        matched: pairs of list name and entry for which a document was found.
     """
 
     lists: Mapping[str, Mapping[str, str]]
@@ -203,17 +204,17 @@ class Asked:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Lines of each list that has any, by what it lists."""
+        """The number of entries in each list that is not empty, by its name."""
         return {kind: len(lines) for kind, lines in self.lists.items() if lines}
 
     def unmatched(self) -> tuple[str, ...]:
-        """Return the lines of which no document was found."""
+        """Return the entries for which no document was found."""
         lines = ((kind, each, line) for kind, listed in self.lists.items() for each, line in listed.items())
         return tuple(line for kind, each, line in lines if (kind, each) not in self.matched)
 
     @classmethod
     def read(cls, ids: Any = None, urls: Any = None, domains: Any = None) -> "Asked":
-        """Read lists: files, or the lines themselves.
+        """Read the lists, each given as a file or as the entries themselves.
 
         Raises:
             RunError: there is nothing to take down, or a file cannot be read.
@@ -228,10 +229,10 @@ class Asked:
         return cls(lists)
 
     def find(self, documents: pads.FileSystemDataset) -> pa.Array:
-        """Return the ids of the documents of an output that are to go: strings, each once.
+        """Return the distinct ids (strings) of the documents of an output to take down.
 
         Raises:
-            RunError: one of them has no id, or the output does not record any.
+            RunError: one of them has no id, or the output does not record ids.
         """
         if not documents.files or "id" not in documents.schema.names:
             raise RunError("the output records no ids of documents: run its recipe again, with the stage opt_out")
@@ -251,7 +252,7 @@ class Asked:
         return pa.array(found, pa.string())
 
     def _match(self, urls: pa.Array) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Return which URLs are listed, or of a listed domain."""
+        """Return a mask of the URLs that are listed or belong to a listed domain."""
         found, asked, domains = np.zeros(len(urls), bool), self.lists["urls"], self.lists["domains"]
         if asked:
             spelled = [None if url is None else normalise_url(url) for url in urls.to_pylist()]
@@ -265,9 +266,9 @@ class Asked:
 
 
 def _entries(given: Any) -> list[str]:
-    """Return the entries of a list or a file as they are, each once.
+    """Return the distinct entries of a list or a file.
 
-    A file has one in each line: a JSON string if its name ends with ``.jsonl``, else the line without its end.
+    A file has an entry in each line: a JSON string if its name ends with ``.jsonl``, else the line without its end.
 
     Raises:
         RunError: a file cannot be read, or a line of it is not a JSON string.
@@ -295,12 +296,12 @@ def _string(file: str | Path, number: int, line: str) -> str:
 
 
 def _quoted(entry: str) -> str:
-    """Return an entry for a message, quoted if it is empty or has white space."""
+    """Quote an entry for a message if it is empty or has white space."""
     return entry if entry.split() == [entry] else repr(entry)
 
 
 class _Takedown:
-    """One takedown in a folder of links."""
+    """Takedown in progress, in a folder of links."""
 
     def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
         self.folder, self.beside, self.manifest, self.gone = folder, beside, manifest, gone
@@ -311,15 +312,15 @@ class _Takedown:
         self.ledger_rows = 0
 
     def take_out(self, removal: Removal) -> Removal:
-        """Note what became of the output, and take the documents out of all else.
+        """Record the removal from the output, and remove the documents from all other files.
 
         Raises:
-            CorruptionError: what was to stay of the output is not what it was.
+            CorruptionError: the kept documents of the output have changed.
         """
         if removal.kept[0] != removal.kept[1] or removal.documents < len(self.gone):
             raise CorruptionError(
-                f"{self.folder}: the documents that stay are not as they were, {removal.kept[0]} and "
-                f"{removal.kept[1]}: nothing is written; longcrawl verify {self.folder} says what is wrong"
+                f"{self.folder}: the kept documents have changed, from {removal.kept[0]} to {removal.kept[1]}: nothing "
+                f"is written; longcrawl verify {self.folder} lists the damage"
             )
         name = self.manifest["output"]["format"]
         self.changed += [f"{name}/{each}" for each in removal.changed]
@@ -331,7 +332,7 @@ class _Takedown:
         return removal
 
     def _rewrite_ledger(self, name: str) -> None:
-        """Drop the rows of documents, and forget their ids where other rows name them."""
+        """Drop the rows of the documents, and their ids from other rows."""
         table = read_table(self.folder / name)
         rows, naming = set(rows_of_ids(table, self.ids).tolist()), set(_naming(table, name, self.ids))
         if not rows | naming:
@@ -351,7 +352,7 @@ class _Takedown:
             self.dropped.append(name)
 
     def _rewrite_tokens(self) -> None:
-        """Drop rows of the tables that a push has made; those of samples go, for a push to make them again."""
+        """Drop rows of the tables of tokens made by a push; tables of samples are removed whole, to be made again."""
         names = [name for name in self.manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
         for name in names if len(self.gone) else ():
             file = pq.ParquetFile(self.folder / name)
@@ -419,22 +420,22 @@ class _Takedown:
         return shown | {"unmatched": self.wanted.unmatched()}
 
     def _check_absent(self) -> None:
-        """Look for the ids in every table that was written.
+        """Check that no written table has one of the ids.
 
         Raises:
-            CorruptionError: one is there.
+            CorruptionError: a table has one.
         """
         for name in self.changed:
             if name.endswith(".parquet") and name not in self.dropped:
                 table = pq.ParquetFile(self.beside / name)
                 if "id" in table.schema_arrow.names and len(rows_of_ids(table.read(["id"]), self.ids)):
                     raise CorruptionError(
-                        f"{name} still names a document that was to go: nothing is written; report this"
+                        f"{name} still names a document to take down: nothing is written; report this"
                     )
 
 
 def _copy(file: pq.ParquetFile, beside: Path) -> Any:
-    """Open a file of the same schema for writing."""
+    """Open a writer for a file of the same schema."""
     schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
     return table_writer(beside, schema, compression="zstd", compression_level=3)
 

@@ -1,4 +1,4 @@
-"""Text to token shards in one call: a run of a recipe that is made from a few options."""
+"""Text to token shards in one call, by a run of a recipe made from a few options."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,32 +23,32 @@ def tokenize(
     max_length: int | None = None,
     overlap_size: int = 0,
     num_proc: int = 1,
-    format: str = "gpt-simple",  # noqa: A002  # the word that says what is meant
+    format: str = "gpt-simple",  # noqa: A002  # the plain name of this option
     builder: str | None = None,
     min_text_length: int = 0,
     overlap_probability: float = 1.0,
     overrides: Iterable[str] = (),
 ) -> RunSummary:
-    """Tokenise documents into shards, or resume where it was stopped: :func:`longcrawl.run` of a small recipe.
+    """Tokenise documents into shards, or resume a stopped run: :func:`longcrawl.run` with a small recipe.
 
     Args:
-        source: a folder, file, URL or glob: JSON lines, CSV or text files (``.gz``, ``.zst``), or parquet; or a dataset
-            of the Hub, ``org/name``.
-        output_dir: the run's folder. Shards are in ``FORMAT/train`` below it, beside the card and the recipe.
+        source: a folder, file, URL or glob of JSON lines, CSV or text files (``.gz``, ``.zst``) or parquet; or a Hub
+            dataset, ``org/name``.
+        output_dir: the run's folder. It holds the shards in ``FORMAT/train``, the card and the recipe.
         tokenizer: a file, a folder, a Hub id, an object, or "trained", see :class:`longcrawl.tokens.Tokenize`.
-        max_length: tokens of a window, the end-of-text token included; None leaves documents whole.
+        max_length: tokens per window, including the end-of-text token; None keeps documents whole.
         overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
-        num_proc: processes; the bytes do not depend on it.
+        num_proc: worker processes; the output bytes do not depend on it.
         format: "gpt-simple", "datatrove", "megatron" or "nanogpt".
-        builder: the source that reads the documents, such as "redpajama-v2"; None for what the names of the files
-            suggest: "text", "warc", "hub".
-        min_text_length: characters that a document has at least.
-        overlap_probability: share of documents whose windows overlap, see :class:`longcrawl.tokens.Windows`.
-        overrides: ``PATH=VALUE`` as :func:`longcrawl.run` takes them, such as ``outputs.gpt-simple.heldout=0.01``.
+        builder: the source that reads the documents, such as "redpajama-v2"; None to choose "text", "warc" or "hub" by
+            the names of the files.
+        min_text_length: minimum length of a document in characters.
+        overlap_probability: share of documents with overlapping windows, see :class:`longcrawl.tokens.Windows`.
+        overrides: ``PATH=VALUE`` as for :func:`longcrawl.run`, such as ``outputs.gpt-simple.heldout=0.01``.
 
     Raises:
-        RecipeError: the options make no recipe.
-        RunError: the run cannot start, continue or finish; the message says what to do.
+        RecipeError: the options do not make a recipe.
+        RunError: the run cannot start, continue or finish.
     """
     windows, chosen = (max_length, overlap_size), (min_text_length, overlap_probability)
     made = tokenize_recipe(source, tokenizer, *windows, format, builder, overrides, *chosen)
@@ -60,7 +60,7 @@ def tokenize_recipe(
     tokenizer: str = "gpt2",
     max_length: int | None = None,
     overlap_size: int = 0,
-    format: str = "gpt-simple",  # noqa: A002  # as above
+    format: str = "gpt-simple",  # noqa: A002  # the plain name of this option
     builder: str | None = None,
     overrides: Iterable[str] = (),
     min_text_length: int = 0,
@@ -73,14 +73,14 @@ def tokenize_recipe(
     (['tokenize', 'windows'], 'gpt-simple')
 
     Raises:
-        RecipeError: the options make no recipe.
+        RecipeError: the options do not make a recipe.
     """
     if format not in FORMATS:
         raise RecipeError(f"token shards have no format {format!r}; {known_names(FORMATS, format)}")
     if overlap_probability != 1 and not overlap_size:
-        raise RecipeError("overlap_probability is that of windows which overlap: set overlap_size too")
+        raise RecipeError("overlap_probability needs overlapping windows: also set overlap_size")
     if max_length is None and overlap_size:
-        raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
+        raise RecipeError("overlap_size needs windows: also set max_length, or leave both out")
     overrides = list(overrides)
     if builder is None:
         is_forced = any(override.startswith("source.format=") for override in overrides)

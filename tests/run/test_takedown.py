@@ -349,7 +349,7 @@ def test_an_index_that_was_changed_is_not_sealed_again(run_of, tmp_path):
     with pytest.raises(CorruptionError, match=r"ids\.arrow has been changed: its SHA-256 differs; nothing is written"):
         lc.takedown(run, tmp_path / "new", ids=["d3"])
     assert not (tmp_path / "new").exists()
-    with pytest.raises(RunError, match="is inside .*run, which stays as it is: choose another --out"):
+    with pytest.raises(RunError, match="is inside .*run, which is not changed: choose another --out"):
         lc.takedown(run, run / "new", ids=["d3"])
 
 

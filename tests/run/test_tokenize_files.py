@@ -89,7 +89,7 @@ def test_an_overlap_without_windows_is_refused(typed):
     said = typed["overlap alone"][1]
     assert (said.returncode, said.stderr) == (
         1,
-        "RecipeError: overlap_size is that of windows: set max_length too, or leave both out\n",
+        "RecipeError: overlap_size needs windows: also set max_length, or leave both out\n",
     )
 
 
@@ -137,7 +137,7 @@ def test_options_of_gpt_simple_s_command():
     recipe = tokenize_recipe("raw/*.jsonl", "gpt2", 64, 8, min_text_length=200, overlap_probability=0.5)
     assert recipe.as_dict()["stages"][0] == {"min_chars": {"n": 200}}
     assert recipe.as_dict()["stages"][2]["windows"]["overlap_probability"] == 0.5
-    with pytest.raises(RecipeError, match="overlap_probability is that of windows which overlap: set overlap_size too"):
+    with pytest.raises(RecipeError, match="overlap_probability needs overlapping windows: also set overlap_size"):
         tokenize_recipe("raw/*.jsonl", "gpt2", 64, overlap_probability=0.5)
     done = CliRunner().invoke(app, ["tokenize", "--help"])
     assert "--min-text-length" in done.stdout

@@ -1,4 +1,4 @@
-"""Where the tasks of a run execute, and rows meet between them: this machine, a shared folder, or Apache Spark."""
+"""Engines that execute a run's tasks and exchange rows between them: one machine, a shared folder, Apache Spark."""
 
 from typing import TYPE_CHECKING
 

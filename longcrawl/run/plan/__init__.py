@@ -1,4 +1,4 @@
-"""What a run would give and take, from a sample of its input."""
+"""Estimates of a run's results and costs, from a sample of its input."""
 
 from typing import TYPE_CHECKING
 
