@@ -69,14 +69,14 @@ class Takedown:
     def __str__(self) -> str:
         lists = ", ".join(counted(count, name.removesuffix("s"), name) for name, count in self.listed.items())
         rows, written = counted(self.ledger_rows, "row"), counted(len(self.changed), "file")
-        files = f"{written} written again, {len(self.dropped):,} no more, {self.unchanged:,} as they were"
-        others = f"{self.found:,} found, which other documents have too" if self.found else "none found"
+        files = f"{written} rewritten, {len(self.dropped):,} removed, {self.unchanged:,} unchanged"
+        others = f"{self.found:,} found, which other documents also have" if self.found else "none found"
         return as_lines(
             [
-                f"{self.path}: {counted(self.documents, 'document')} of {lists} taken out",
+                f"{self.path}: {counted(self.documents, 'document')} removed for {lists}",
                 f"{rows} of the ledgers; {files}",
-                f"{self.windows:,} stretches of them looked for in these files, {others}",
-                *([f"no document of {listed(map(_quoted, self.unmatched))}"] if self.unmatched else []),
+                f"searched these files for {self.windows:,} passages of the documents: {others}",
+                *([f"no document found for {listed(map(_quoted, self.unmatched))}"] if self.unmatched else []),
             ]
         )
 

@@ -234,8 +234,8 @@ def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcr
         "takedown", run, "--domains", tmp_path / "domains.txt", "--out", tmp_path / "one", "--asked", "2026-01-01"
     )
     assert done.returncode == 0, done.stderr
-    assert f"{len(GONE)} documents of 2 domains taken out" in done.stdout
-    assert "no document of münchen.example" in done.stdout
+    assert f"{len(GONE)} documents removed for 2 domains" in done.stdout
+    assert "no document found for münchen.example" in done.stdout
     (tmp_path / "urls.txt").write_text("HTTP://www.kept.example:80/500/#top\n")
     second = lc.takedown(tmp_path / "one", tmp_path / "two", urls=tmp_path / "urls.txt", asked="2026-02-02")
     assert (second.documents, second.unmatched) == (1, ())
@@ -283,7 +283,7 @@ def test_ids_are_taken_as_they_are(run_with_ids, tmp_path, longcrawl, given):
     file.write_bytes("".join(f"{each}{end}" for each in [*written, '"h "' if given == "jsonl" else "h "]).encode())
     if given == "command":
         done = longcrawl("takedown", run, "--ids", file, "--out", tmp_path / "new")
-        assert "no document of 'h '" in done.stdout, done.stderr
+        assert "no document found for 'h '" in done.stdout, done.stderr
     else:
         assert lc.takedown(run, tmp_path / "new", ids=[*gone, "h "] if given == "list" else file).unmatched == ("h ",)
     left = pads.dataset(tmp_path / "new/parquet", format="parquet", exclude_invalid_files=True).to_table()["id"]

@@ -1,17 +1,17 @@
-"""Holds the folder of a run for one process, by a lease that several machines see and that can be lost.
+"""Leases that lock the folder of a run for one process across machines, and that can be lost.
 
-A machine that stands still for longer than ``STALE`` seconds finds another one at work when it goes on. Both write the
-same bytes, but one removes what the other still reads. So what holds a folder is compared with the lock before steps,
-behind them, and before anything is removed or published; a process that has lost it stops.
+A machine that was suspended for longer than ``STALE`` seconds may find another one working in its place. Both write the
+same bytes, but one removes files that the other still reads. So the owner checks its lock before and after each step,
+and before removing or publishing anything; a process that has lost the lock stops.
 
-``flock`` is missing on many file systems of clusters. A lease is a file that is linked into its place, which succeeds
-for one process alone. A child process of the owner touches it every ``BEAT`` seconds, even while a kernel holds the
-interpreter, and removes it when the owner has ended. It can also stop touching it while the owner uses no CPU time, so
-that a process that hangs loses its leases. A process of the same machine sees at once whether the owner has ended; any
-process takes a lease that it has watched for ``STALE`` seconds, by its own clock, without a change. Such a lease may be
-held twice for a moment: what is done under a lease may be done again, to the same files.
+Many cluster file systems lack ``flock``. So a lease is a file that is hard-linked into place, which succeeds for one
+process only. A child process of the owner touches it every ``BEAT`` seconds, even while a kernel holds the interpreter,
+and removes it when the owner has ended. The child can also stop touching it while the owner uses no CPU time, so that a
+process that hangs loses its leases. A process on the same machine sees at once that an owner has ended. Any process may
+take a lease that it has watched for ``STALE`` seconds, by its own clock, without a change. Two processes may then hold
+it for a moment, so work under a lease must be safe to do twice on the same files.
 
-In an object store a lease is an object that is created where there is none, and written again instead of touched.
+In an object store a lease is an object created only if there is none, and rewritten instead of touched.
 """
 
 import contextlib
@@ -34,33 +34,35 @@ from longcrawl.io import files
 from longcrawl.io.files import clear_others, name_of, partial_path, url_of
 
 BEAT = 5.0
+"""Seconds between renewals of a lease."""
 STALE = 60.0
+"""Seconds without a renewal after which a lease may be taken over."""
 _beating = set[str]()
-"""The owners of leases in this process."""
+"""Ids of this process's lease owners that have not been stopped."""
 MOST_PAUSE = 6.0
-"""Seconds between two looks at a lease that count, at most."""
+"""Largest number of seconds between two looks at a lease that counts as time without a change."""
 
 
 class _Carrier(Protocol):
-    """What holds the text of a lease."""
+    """Storage of a lease's text: a file or an object."""
 
     def create(self, path: Path, text: str) -> bool:
-        """Write a lease where there is none; return whether it was written."""
+        """Write a lease if there is none; return whether it was written."""
 
     def read(self, path: Path) -> str | None:
-        """Return the text of a lease; None where there is none, or it is removed while it is read."""
+        """Return the text of a lease, or None if there is none or it was removed during the read."""
 
     def changed(self, path: Path) -> Any:
-        """Return what changes when a lease is renewed; None where there is none."""
+        """Return a value that changes when a lease is renewed, or None if there is no lease."""
 
     def renew(self, path: Path, text: str) -> None:
-        """Show that the owner is alive."""
+        """Renew a lease, to show that its owner is alive."""
 
     def remove(self, path: Path) -> None:
-        """Remove one's own lease."""
+        """Remove a lease of this process."""
 
     def take_away(self, path: Path, owner: dict[str, Any]) -> None:
-        """Remove the lease of an owner that is gone, unless it is another's by now."""
+        """Remove the lease of a dead owner, unless it has another owner by now."""
 
 
 class _Files:
@@ -85,14 +87,14 @@ class _Files:
             return path.stat().st_mtime_ns
         return None
 
-    def renew(self, path: Path, text: str) -> None:  # noqa: ARG002  # its time is enough
+    def renew(self, path: Path, text: str) -> None:  # noqa: ARG002  # changing the time is enough
         os.utime(path)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
     def take_away(self, path: Path, owner: dict[str, Any]) -> None:
-        # Of several that see it, one renames it. That may be the lease of the next owner already.
+        # Several processes may see the stale lease, but only one can rename it. By then it may be the next owner's.
         beside = partial_path(path)
         with contextlib.suppress(FileNotFoundError):
             path.rename(beside)
@@ -122,12 +124,12 @@ def _carrier(path: Path) -> _Carrier:
 
 
 class Heartbeat:
-    """A child process that renews the leases of this process, and removes them when it has ended.
+    """Child process that renews the leases of this process, and removes them when this process has ended.
 
     Args:
         beat: seconds between two renewals.
-        proves: "life" renews leases until this process ends. "progress" renews them only if it has used CPU time since
-            the last renewal, or has called :meth:`progress`; without ``/proc``, it is as "life".
+        proves: "life" renews leases until this process ends. "progress" renews them only if this process has used CPU
+            time since the last renewal, or has called :meth:`progress`; without ``/proc`` it is the same as "life".
     """
 
     def __init__(self, beat: float = BEAT, proves: Literal["life", "progress"] = "life") -> None:
@@ -144,9 +146,9 @@ class Heartbeat:
         """Take a lease, unless another process holds it.
 
         Raises:
-            FileNotFoundError: its folder is not there.
+            FileNotFoundError: the folder of the lease does not exist.
         """
-        # A network file system may link, lose its answer, and be asked again; so may a store.
+        # A network file system or a store may create the lease, lose the reply and report failure on a retry.
         if not _carrier(path).create(path, json.dumps(self._owner)) and not self.holds(path):
             return False
         try:
@@ -157,17 +159,17 @@ class Heartbeat:
         return True
 
     def progress(self) -> None:
-        """Renew the leases though this process may have used little CPU time: it waits for others."""
-        with contextlib.suppress(OSError):  # the child was killed, which the next check of a lease finds
+        """Renew the leases even if this process has used little CPU time because it waits for others."""
+        with contextlib.suppress(OSError):  # the child was killed; the next check of a lease notices
             self._changes.send(("", None))
 
     def holds(self, path: Path) -> bool:
-        """Return whether a lease that this process took is still its own."""
+        """Return whether this process still owns a lease that it took."""
         return read_owner(path) == self._owner
 
     def release(self, path: Path) -> None:
         """Release a lease."""
-        with contextlib.suppress(OSError):  # the process was killed: nobody else touches it
+        with contextlib.suppress(OSError):  # the child was killed, so nothing renews the lease
             self._changes.send((str(path), None))
         if self.holds(path):
             _carrier(path).remove(path)
@@ -183,12 +185,12 @@ class Heartbeat:
 
 @dataclass
 class Watched:
-    """A lease of another process, and how long this process has seen it unchanged."""
+    """Lease of another process, and the time for which this process has seen it unchanged."""
 
     path: Path
     stale: float = STALE
     taken_from: dict[str, Any] | None = None
-    """The owner that the last look took the lease from because it had not renewed it."""
+    """Owner that the last look took the lease from for lack of a renewal, or None."""
     _seen: tuple[Any, dict[str, Any]] | None = None
     _unchanged: float = 0.0
     _looked: float = field(default_factory=time.monotonic)
@@ -197,7 +199,7 @@ class Watched:
         """Remove the lease if its owner has ended or not renewed it; return whether it changed since the last look."""
         owner, pause = read_owner(self.path), time.monotonic() - self._looked
         self._looked += pause
-        # Where nobody could reach the files for a while, neither this process nor the owner: that is no silence.
+        # After a long pause the file system may have been unreachable for the owner as well, so count a short one.
         self._unchanged += min(pause, MOST_PAUSE)
         self.taken_from = None
         if owner is None:
@@ -214,24 +216,24 @@ class Watched:
 
     @property
     def unchanged(self) -> float:
-        """Seconds for which it has been seen unchanged."""
+        """The number of seconds for which the lease has been seen unchanged."""
         return self._unchanged
 
 
 def read_owner(path: Path) -> dict[str, Any] | None:
-    """Return the owner of a lease; None where nobody holds it."""
+    """Return the owner of a lease, or None if nobody holds it; a damaged lease gives an empty dictionary."""
     text = _carrier(path).read(path)
     if text is None:  # removed by another machine, perhaps while it was read
         return None
     try:
         owner = json.loads(text)
     except ValueError:
-        return {}  # of a damaged file, which goes stale like any other
+        return {}  # a damaged file goes stale like any other
     return owner if isinstance(owner, dict) else {}
 
 
 def working_owner(path: Path) -> dict[str, Any] | None:
-    """Return the owner of a lease in a folder if it is at work, as far as one look tells; None otherwise."""
+    """Return the owner of a lease if a single look shows that it is probably at work, else None."""
     owner = read_owner(path)
     if not owner or is_gone(owner):
         return None
@@ -242,13 +244,13 @@ def working_owner(path: Path) -> dict[str, Any] | None:
 
 
 def is_here(owner: dict[str, Any]) -> bool:
-    """Return whether the owner of a lease is, or was, a process that this one would see."""
+    """Return whether the owner of a lease is or was visible to this process: same host, boot and PID namespace."""
     here = _process(os.getpid())
     return here["started"] is not None and all(owner.get(name) == here[name] for name in ("host", "boot", "namespace"))
 
 
 def is_gone(owner: dict[str, Any]) -> bool:
-    """Return whether the owner of a lease is a process of this machine that has ended, or has released it in vain."""
+    """Return whether the owner of a lease has ended on this machine, or is a stopped heartbeat of this process."""
     if not is_here(owner):
         return False
     released = owner["process"] == os.getpid() and owner["owner"] not in _beating
@@ -256,11 +258,11 @@ def is_gone(owner: dict[str, Any]) -> bool:
 
 
 def _process(process: int) -> dict[str, Any]:
-    """Describe a process of this machine; ``started`` is None if it has ended, and if there is no /proc."""
+    """Describe a process of this machine; ``started`` is None if it has ended or there is no /proc."""
     described = {"host": platform.node(), "process": process, "boot": None, "namespace": None, "started": None}
     with contextlib.suppress(OSError):
         described["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        described["namespace"] = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # a text, no path
+        described["namespace"] = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # the link's text is not a path
         state, *values = _process_state(process)
         described["started"] = None if state in "ZX" else int(values[18])
     return described
@@ -272,7 +274,7 @@ def _process_state(process: int) -> list[str]:
 
 
 def _cpu_time(process: int) -> int | None:
-    """Return the CPU time of all threads of a process, in ticks of mostly 10 ms; None if there is no /proc."""
+    """Return the CPU time of all threads of a process in clock ticks, usually 10 ms, or None if there is no /proc."""
     with contextlib.suppress(OSError):
         user, system = _process_state(process)[11:13]
         return int(user) + int(system)
@@ -280,7 +282,7 @@ def _cpu_time(process: int) -> int | None:
 
 
 def _beat(received: Connection, other_end: Connection, beat: float, proves: Literal["life", "progress"]) -> None:
-    """Renew leases until the owner closes its end or ends; then remove them."""
+    """Renew leases until the owner closes its end of the pipe or ends; then remove them."""
     other_end.close()
     for stops in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stops, signal.SIG_IGN)
@@ -288,7 +290,7 @@ def _beat(received: Connection, other_end: Connection, beat: float, proves: Lite
     owner_process = os.getppid()
     used = _cpu_time(owner_process)
     with contextlib.suppress(EOFError):
-        # A process that the owner has forked, and that outlives it, may hold the other end open.
+        # A process forked by the owner may outlive it and keep the pipe open, so watch the parent's id as well.
         while os.getppid() == owner_process:
             if received.poll(beat):
                 change = received.recv()
@@ -310,7 +312,7 @@ def _beat(received: Connection, other_end: Connection, beat: float, proves: Lite
 
 
 def _own(held: dict[str, str]) -> Iterator[tuple[Path, str]]:
-    """Return the leases that have not become another's."""
+    """Yield the leases that have not been taken over."""
     for name, owner in held.items():
         path = Path(name)
         with contextlib.suppress(OSError, LongCrawlError):
@@ -322,20 +324,20 @@ R = TypeVar("R")
 
 LOCK = "lock"
 SETTLES = 2.0
-"""Seconds after which a lock that was taken in a store, which cannot rename, is looked at again."""
+"""Seconds after which a lock taken in an object store, which cannot rename, is checked again."""
 
 
 class Hold:
-    """The folder ``work`` of a run, as long as the lock in it is this process's own."""
+    """Hold on the ``work`` folder of a run, valid as long as this process owns the lock in it."""
 
     def __init__(self, heartbeat: Heartbeat, work: Path) -> None:
         self._heartbeat, self._work, self._looked = heartbeat, work, time.monotonic()
 
     def check(self) -> None:
-        """Compare the owner of the lock with this process.
+        """Check that this process still owns the lock.
 
         Raises:
-            RunError: it is another one, or there is no lock any more.
+            RunError: another process owns it, or there is no lock any more.
         """
         self._looked = time.monotonic()
         if not self._heartbeat.holds(self._work / LOCK):
@@ -346,12 +348,12 @@ class Hold:
             )
 
     def pass_on(self, results: Generator[R, None, None]) -> Iterator[R]:
-        """Yield the results of tasks, as long as the folder is held; of many, it is looked at now and then."""
+        """Yield the results of tasks; check the lock before and after, and every ``BEAT`` seconds between."""
         self.check()
         with closing(results):
             for result in results:
                 if time.monotonic() - self._looked >= BEAT:
-                    with suppress(NotYetError):  # a store that does not answer now has not said that it is another's
+                    with suppress(NotYetError):  # no reply from a store does not mean that the lock is lost
                         self.check()
                 yield result
         self.check()
@@ -359,14 +361,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class HeldAlone:
-    """What engines have in common whose run is one process's, with workers of its own."""
+    """Base of engines in which one process owns the run and has its own workers."""
 
     held: Hold | None = field(default=None, kw_only=True, repr=False, compare=False)
-    """Of the run that it carries out."""
+    """Hold on the folder of the current run."""
 
     @contextmanager
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
-        """Hold the folder of a run, as the only process that does."""
+        """Lock the folder of a run for this process alone; yield None if the run is finished by then."""
         with hold_alone(work) as held:
             yield None if is_finished() else replace(self, held=held)
 
@@ -380,20 +382,20 @@ class HeldAlone:
 
 
 def at_work(doing: str, run: str, owner: Mapping[str, Any]) -> str:
-    """Describe who holds a run, and that it is waited for."""
+    """Return the message that another process is working in a run."""
     return f"another {doing} is working in {run}, process {owner.get('process')} on {owner.get('host')}: wait for it"
 
 
 @contextmanager
 def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
-    """Hold the folder ``work`` of a run, as the only process that does.
+    """Lock the ``work`` folder of a run for this process alone.
 
     Args:
-        work: a folder in that of the run.
-        doing: what another process does there, for the message.
+        work: a folder inside the run's folder.
+        doing: noun for the other process in the error message, such as "run".
 
     Raises:
-        RunError: another run, or what else holds it, is working there.
+        RunError: another process is working there.
     """
     heartbeat, lock = Heartbeat(), work / LOCK
     watched, run = Watched(lock, STALE), name_of(work.parent)
@@ -415,7 +417,7 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
 
 
 def _check_it_stays(heartbeat: Heartbeat, lock: Path, run: str) -> None:
-    """Check that no other process has the lock of a store: one that saw it stale, too, or was not refused."""
+    """Check that no other process has overwritten the lock in a store, after also seeing the old one as stale."""
     if url_of(lock) is not None:
         time.sleep(SETTLES)
         if not heartbeat.holds(lock):

@@ -1,4 +1,4 @@
-"""The engine of one machine: its processes, and how a task reaches one."""
+"""The local engine: worker processes on this machine, and the packing of tasks for workers."""
 
 import contextlib
 import multiprocessing
@@ -30,28 +30,28 @@ def pack(
     versions: Mapping[str, str] | None = None,
     dumps: Callable[[Any], bytes] = pickle.dumps,
 ) -> bytes:
-    """Pickle a task for a worker that may start in another folder: its relative paths count from this one.
+    """Pickle a task together with the current folder, from which its relative paths are resolved in the worker.
 
-    With ``versions``, a worker that has others rejects it.
+    If ``versions`` is given, a worker with other versions rejects the task.
     """
     return pickle.dumps((os.getcwd(), versions, dumps((function, task))))  # noqa: PTH109  # as a text
 
 
 def run_packed(packed: bytes) -> Any:
-    """Run a task of :func:`pack`, as :func:`unpack` restores it."""
+    """Unpack and run a task of :func:`pack`."""
     function, task = unpack(packed)
     return function(task)
 
 
 def unpack(packed: bytes) -> tuple[Callable[..., Any], Any]:
-    """Restore function and task of :func:`pack` in the folder where they were packed, and stay there.
+    """Restore the function and task of :func:`pack`, after changing to the folder in which they were packed.
 
-    What they hold looks for its files as it is made.
+    The folder is changed first because objects may open files by relative paths while they are unpickled.
 
     Raises:
-        RunError: this machine has no such folder, or other versions of what decides about the bytes of a run.
+        RunError: this machine has no such folder, or other versions of packages that affect a run's bytes.
     """
-    folder, versions, work = pickle.loads(packed)  # noqa: S301  # of the process that started this one
+    folder, versions, work = pickle.loads(packed)  # noqa: S301  # from the process that started this one
     try:
         os.chdir(folder)
     except OSError as failed:
@@ -61,25 +61,25 @@ def unpack(packed: bytes) -> tuple[Callable[..., Any], Any]:
         ) from failed
     if versions is not None:
         _check_versions(versions)
-    restored: tuple[Callable[..., Any], Any] = pickle.loads(work)  # noqa: S301  # as above
+    restored: tuple[Callable[..., Any], Any] = pickle.loads(work)  # noqa: S301  # from the process that started this one
     return restored
 
 
 def answer(function: Callable[[T], Any], task: T) -> bytes:
-    """Return, pickled, whether a task was done, and its result or its error: what waits for it raises that."""
+    """Run a task and return, pickled, True and its result or False and its error, for the caller to raise."""
     try:
         return pickle.dumps((True, function(task)))
-    except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
+    except Exception as failed:  # noqa: BLE001  # the process that waits for the result raises it
         return pickle.dumps((False, restorable(failed)))
 
 
 def restorable(failed: Exception) -> Exception:
-    """Return an error as it can be sent to the driver; of one that is no sentence for users, with its traceback."""
+    """Return an error that can be pickled; errors of other libraries get the worker's traceback as a note."""
     if not isinstance(failed, LongCrawlError):
         failed.add_note("".join(["in a worker:\n", *traceback.format_exception(failed)]).rstrip())
     try:
-        pickle.loads(pickle.dumps(failed))  # noqa: S301  # its own
-    except Exception:  # noqa: BLE001  # an error of any library, whose constructor may want anything
+        pickle.loads(pickle.dumps(failed))  # noqa: S301  # pickled in this line
+    except Exception:  # noqa: BLE001  # constructors of other libraries' errors may take any arguments
         sent = RunError(f"{type(failed).__name__}: {failed}")
         sent.__notes__ = failed.__notes__
         return sent
@@ -102,7 +102,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Local(HeldAlone):
-    """Processes of this machine.
+    """Engine that runs tasks in processes of this machine.
 
     >>> sorted(Local().tasks(abs, [-1, 2]))
     [1, 2]
@@ -111,7 +111,7 @@ class Local(HeldAlone):
     num_proc: int = 1
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task and yield the results as they come, in any order."""
+        """Call a function on every task and yield the results as they arrive, in any order."""
         return self._while_held(map_tasks(function, tasks, self.num_proc))
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
@@ -120,26 +120,26 @@ class Local(HeldAlone):
 
 
 def usable_cpus() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
-    """Call ``function`` on every task and yield results as they come; the order is not that of the tasks.
+    """Call ``function`` on every task and yield the results as they arrive, in any order.
 
-    With ``num_proc`` 1 everything happens in this process, else nothing, not even a single task: it may take a GPU into
-    use, and a process that has done so forks none that can. The first error of a task ends the map; tasks that are
-    running are waited for, so that what they write is whole.
+    With ``num_proc`` 1 all tasks run in this process. Otherwise none does, not even a single one: it may initialise
+    CUDA, and forked children of such a process cannot use a GPU. The first error ends the map, after the tasks that are
+    running have finished, so that their files are whole.
 
     Raises:
-        RunError: a process was killed from outside, or does not see the folder that this one works in.
+        RunError: a worker process was killed, or cannot enter the current folder.
     """
     if num_proc <= 1 or not tasks:
         yield from map(function, tasks)
         return
-    # Fork where there is one, as `datasets` does: scripts need no __main__ guard and numba and tokenizers load once.
+    # Fork if the system can, as `datasets` does: scripts need no __main__ guard, and numba and tokenizers load once.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     workers = min(num_proc, len(tasks))
@@ -147,8 +147,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     running, left = set[Future[R]](), iter(tasks)
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
         try:
-            # Only as many as are needed soon: none is then cancelled, on which the thread that watches the workers ends
-            # with an error where one of them dies at that time, so that this one would wait for ever (Python 3.11).
+            # Submit few tasks at a time, so that none must be cancelled. If a worker dies just after a cancellation,
+            # the pool's management thread fails and this process would wait for ever (Python 3.11).
             running |= {pool.submit(run_packed, pack(function, task)) for task in islice(left, workers + 1)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -162,20 +162,21 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
             ) from broken
         finally:
             wait(running)
-            # An idle worker that is killed from now on keeps the lock of the queue through which the pool ends others.
+            # Workers end themselves when this closes. The pool cannot always end them: an idle worker that is killed
+            # keeps the lock of the queue through which the pool stops the others.
             held.close()
 
 
 def _start_worker(watched: Connection, held: Connection) -> None:
     held.close()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # Files are whole or not there, so Ctrl-C may end a worker at once; else each would begin another task first.
+    # Ctrl-C may end a worker at once, as files are written whole or not at all; else each would begin another task.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
 
 
 def _end_with(watched: Connection) -> None:
-    """End this worker when its run closes the other end, or is gone: after ``kill -9`` nobody else would."""
+    """End this worker when the run closes the other end of the pipe or dies, even by ``kill -9``."""
     with contextlib.suppress(EOFError):
         watched.recv_bytes()
     os._exit(1)

@@ -1,17 +1,17 @@
-"""The engine of machines that share a folder: each types the same command, as the tasks of a Slurm array do.
+"""The shared engine: machines that see the same folder and run the same command, such as the tasks of a Slurm array.
 
-One process leads: it carries the run out, and posts the tasks of each step in the run's folder. All processes, this
-one too, take tasks under a lease (:mod:`longcrawl.run.engines.hold`) and write the result beside them. A process that
-has ended, or shows no progress, loses its leases, and another one takes its task, or the lead; what is finished is
-known by the files of the run.
+One process leads: it carries out the run and posts the tasks of each step in the run's folder. All processes, the
+leader included, take tasks under a lease (:mod:`longcrawl.run.engines.hold`) and write the results beside them. A
+process that has ended or shows no progress loses its leases, and another one takes over its task, or the lead. Finished
+work is recorded by the files of the run.
 
 ``work/tasks/ID/`` is a step::
 
-    tasks.pickle    the function and all tasks, as a worker gets them; its SHA-256 is in tasks.json, written last
+    tasks.pickle    the packed function and all tasks; its SHA-256 is in tasks.json, which is written last
     NNNNN.lock      the lease of a task
-    NNNNN.result    what it returned, or its error
+    NNNNN.result    the pickled result of a task, or its error
 
-Both are pickled by a process of the same user, and those of any other are rejected.
+Pickles are only loaded if the current user wrote them.
 """
 
 import contextlib
@@ -40,21 +40,21 @@ R = TypeVar("R")
 
 TASKS = "tasks"
 FAILED = "failed.txt"
-"""The error by which the process that leads has ended: the others end by it, too."""
+"""File with the error that ended the leading process, which also ends the others."""
 ATTEMPTS = 3
-"""Times that a task is begun whose process ends or hangs each time."""
+"""Number of times that a task is begun if its process ends or hangs each time."""
 TELLS = 15.0
-"""Seconds of waiting for other processes after which the user is told for which."""
+"""Seconds of waiting after which the user is shown the awaited processes."""
 FIRST_PAUSE, LAST_PAUSE = 0.05, 3.0
-"""Seconds between two looks at a folder."""
+"""Shortest and longest time in seconds between two looks at a folder."""
 
 
 class Shared:
-    """Processes on machines that see the folder of a run, in any number, that may come and go.
+    """Engine of any number of processes on machines that see the run's folder; processes may join and leave.
 
     Args:
-        beat: seconds between two signs that a process makes progress: it uses CPU time, or waits for others.
-        stale: seconds without such a sign after which another process takes over.
+        beat: seconds between two renewals of a lease, made while the process uses CPU time or waits for others.
+        stale: seconds without a renewal after which another process takes over.
     """
 
     def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
@@ -66,10 +66,10 @@ class Shared:
 
     @contextmanager
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
-        """Lead the run, or do tasks for the process that leads it; None once that one has finished it.
+        """Lead the run, or help the leading process; yield None once that one has finished the run.
 
         Raises:
-            RunError: the process that led the run has ended by an error, or the run is in an object store.
+            RunError: the leading process has failed, or the run is in an object store.
         """
         if (url := url_of(work.parent)) is not None:
             raise RunError(
@@ -94,7 +94,7 @@ class Shared:
         self._held.check()
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task, here and in all other processes, and yield the results as they come."""
+        """Call a function on every task, here and in all other processes, and yield the results as they arrive."""
         if not tasks:
             return
         step, pause, found = _Step.post(self._work / TASKS / uuid4().hex, function, tasks), _Pause(), set[int]()
@@ -123,7 +123,7 @@ class Shared:
         lock, pause, before = self._work / LOCK, _Pause(), _changed(self._work / FAILED)
         steps = dict[Path, _Step]()
         while not is_finished():
-            with contextlib.suppress(FileNotFoundError):  # of a run, or a step, that has just been finished
+            with contextlib.suppress(FileNotFoundError):  # the run or the step has just been finished
                 self._watch(lock)
                 leads = self._heartbeat.take(lock)
                 if _changed(self._work / FAILED) != before:
@@ -137,7 +137,7 @@ class Shared:
         return False
 
     def _watch(self, lock: Path) -> None:
-        """Take the lease of another process away if that has ended or shows no progress, and tell the user."""
+        """Remove the lease of another process if that has ended or shows no progress; report the latter."""
         watched = self._watched.setdefault(lock, Watched(lock, self._stale))
         watched.remove_if_stale()
         if watched.taken_from is not None:
@@ -145,7 +145,7 @@ class Shared:
             show(f"{hangs}, has shown no progress for {self._stale:.0f} s: another process takes over", error=True)
 
     def _wait(self, pause: "_Pause") -> None:
-        """Wait for other processes, and tell the user for which if it takes long."""
+        """Wait for other processes; after ``TELLS`` seconds, show the user which."""
         self._heartbeat.progress()
         if not pause.told and time.time() - pause.begun > TELLS:
             pause.told = True
@@ -159,8 +159,8 @@ class Shared:
         pause.wait()
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
-        """Return whether the run is this process's to finish, once it has the lock."""
-        time.sleep(FIRST_PAUSE)  # of two that saw the lock stale, one may have put the lock of a third back
+        """Return whether this process leads the run, after taking the lock."""
+        time.sleep(FIRST_PAUSE)  # of two processes that saw the lock as stale, one may have restored a third's lock
         if not self._heartbeat.holds(self._work / LOCK):
             return False
         if is_finished():
@@ -171,7 +171,7 @@ class Shared:
         return True
 
     def _help(self, steps: dict[Path, "_Step"]) -> bool:
-        """Do the tasks of the process that leads, as long as there are some to do."""
+        """Do tasks of the leading process while there are any; return whether one was done."""
         helped = False
         for folder in [each for each in (self._work / TASKS).iterdir() if PARTIAL not in each.name]:
             if folder not in steps:
@@ -184,7 +184,7 @@ class Shared:
         return helped
 
     def _do_one(self, step: "_Step") -> bool:
-        """Do a task that no other process does; False where there is none."""
+        """Do one task that no other process is doing; return whether there was one."""
         for number in step.candidates():
             lock = step.file(number, "lock")
             if step.file(number, "result").exists():
@@ -201,7 +201,7 @@ class Shared:
 
 
 class _Pause:
-    """The time between two looks at a folder, which grows while nothing happens there: many processes look."""
+    """Pause between two looks at a folder, which doubles while nothing happens, as many processes look."""
 
     def __init__(self) -> None:
         self.seconds, self.begun, self.told = FIRST_PAUSE, time.time(), False
@@ -212,7 +212,7 @@ class _Pause:
 
 
 class _Step:
-    """A function and its tasks in a folder, see this module's docstring."""
+    """Function and its tasks, stored in a folder; the module docstring describes the files."""
 
     def __init__(self, folder: Path, function: Callable[[Any], Any], tasks: Sequence[Any]) -> None:
         self.folder, self.function, self.tasks = folder, function, tasks
@@ -232,8 +232,8 @@ class _Step:
         """Read a step that another process has written.
 
         Raises:
-            FileNotFoundError: it is not written yet, or has just been removed.
-            RunError: it was written by another user, or by other versions of what decides about bytes.
+            FileNotFoundError: the step is not written yet, or has just been removed.
+            RunError: it was written by another user, or with other versions of packages that affect a run's bytes.
         """
         file, marker = folder / "tasks.pickle", Marker.read(folder / "tasks.json")
         packed = file.read_bytes()
@@ -244,21 +244,21 @@ class _Step:
         return cls(folder, *unpack(packed))
 
     def file(self, number: int, kind: str) -> Path:
-        """Name the lock or the result of a task."""
+        """Return the path of a file of a task: its lock, result or attempts."""
         return self.folder / f"{number:05d}.{kind}"
 
     def finished(self) -> set[int]:
-        """Return the tasks that have a result."""
+        """Return the numbers of the tasks that have a result."""
         return {int(name.partition(".")[0]) for name in os.listdir(self.folder) if name.endswith(".result")}  # noqa: PTH208  # names are enough
 
     def candidates(self) -> Iterator[int]:
-        """Return tasks that may be left to do, those first that this process has not looked at."""
+        """Yield the numbers of tasks that may be unfinished, first those that this process has not tried."""
         while self._untried:
             yield self._untried.pop()
         yield from sorted(set(range(len(self.tasks))) - self.finished())
 
     def do(self, number: int) -> None:
-        """Do a task and write its result, or its error; of a step that was removed meanwhile, nothing."""
+        """Do a task and write its result or its error; write nothing if the step was removed meanwhile."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         attempts, result = self.file(number, "attempts"), self.file(number, "result")
         begun = len(attempts.read_bytes()) if attempts.exists() else 0
@@ -278,7 +278,7 @@ class _Step:
         if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
             raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
         content = without_checksum(file.read_bytes(), str(file))
-        done, result = pickle.loads(content)  # noqa: S301  # of the same user's processes
+        done, result = pickle.loads(content)  # noqa: S301  # written by this user's processes
         if not done:
             raise result
         return result
@@ -297,7 +297,7 @@ def _describe(lock: Path, owner: Mapping[str, Any]) -> str:
 
 
 def _user_there(folder: Path) -> int:
-    """Return the user that a file of this process has in a folder: a mount may give it another than its own."""
+    """Return the user id of new files in a folder, as a mount may map this process's user to another."""
     beside = partial_path(folder / "user")
     beside.touch()
     user = beside.stat().st_uid
@@ -310,9 +310,9 @@ def _changed(file: Path) -> int | None:
 
 
 def _withdraw(folder: Path) -> None:
-    """Remove a folder in which others may be about to write: they do not find it any more.
+    """Remove a folder in which other processes may be about to write, by renaming it first.
 
-    What one writes at that very moment stays, and goes with the folder of the run's work.
+    A file written during the removal may remain; it is deleted with the run's ``work`` folder.
     """
     beside = partial_path(folder)
     with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""The engine of a cluster: tasks are those of Apache Spark, and its shuffle carries the rows of an exchange.
+"""The Spark engine: tasks run as Apache Spark tasks, and exchanges use its shuffle.
 
 Documents never pass through the JVM. A task reads and writes its own files in a folder that all machines see, and
-answers with a few bytes; what Spark shuffles are packed tables, each a row of (partition, bytes). What is finished is
-known by the files of the run alone, so a lost executor costs the tasks that it had, and a lost driver nothing.
+returns a few bytes. Spark shuffles packed tables, each a row of (partition, bytes). Finished work is recorded only by
+the files of the run, so a lost executor costs the tasks that it was running, and a lost driver costs nothing.
 """
 
 import base64
@@ -33,11 +33,11 @@ R = TypeVar("R")
 Batches = Iterator[pa.RecordBatch]
 
 JOBS = 64
-"""At most so many Spark jobs hold the tasks of one call: results come job by job, so that progress can be shown."""
+"""Largest number of Spark jobs for the tasks of one call; results arrive job by job, so that progress can be shown."""
 ATTEMPTS = 8
-"""How often Spark begins a task, in sessions that are opened here: machines of a cluster are taken away often."""
+"""Attempts of each task in sessions opened here; more than Spark's 4, as clusters often take machines away."""
 BATCH = 4 << 20
-"""Bytes of packed tables from which a batch of them is passed on."""
+"""Bytes of packed tables after which a batch of them is passed on."""
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 SENT = pa.schema([("p", pa.int32()), ("rows", pa.binary()), ("error", pa.binary())])
 ANSWER = "answer binary"
@@ -46,12 +46,13 @@ ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
 
 @dataclass(frozen=True)
 class Spark(HeldAlone):
-    """A cluster of Apache Spark, 4.1 or newer, whose machines see the folder of the run and have longcrawl installed.
+    """Engine of an Apache Spark cluster, 4.1 or newer; all machines need the run's folder and longcrawl installed.
 
     Args:
-        session: is used as it is: that of spark-submit, of a notebook, of Databricks. Without one, the active session
-            is taken, or one is opened.
-        master: of the session to open, such as "local[4]" or "spark://host:7077"; None for Spark's own configuration.
+        session: the Spark session to use, such as that of spark-submit, a notebook or Databricks. None to use the
+            active session or open a new one.
+        master: the master of a session to open, such as "local[4]" or "spark://host:7077"; None for Spark's own
+            configuration.
     """
 
     session: Any = None
@@ -59,7 +60,7 @@ class Spark(HeldAlone):
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task and yield the results as they come, in any order."""
+        """Call a function on every task and yield the results as they arrive, in any order."""
         return self._while_held(self._tasks(function, tasks))
 
     def _tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Generator[R, None, None]:
@@ -92,7 +93,7 @@ class Spark(HeldAlone):
         finally:
             session.conf.set(BATCH_BYTES, before)
         finished = set(map(_result, answers))
-        for number in sorted(set(range(step.partitions)) - finished):  # to which no rows came
+        for number in sorted(set(range(step.partitions)) - finished):  # partitions without rows
             step.write(number, ())
         self.check()
 
@@ -131,12 +132,12 @@ def _open_session(master: str | None) -> Any:
 
 
 def _each(session: Any, function: Callable[[Batches], Batches], count: int, schema: str) -> Any:
-    """Return a data frame of what a function makes of the numbers below ``count``, each a Spark task."""
+    """Return a data frame that maps a function over the numbers below ``count``, each in its own Spark task."""
     return session.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
 
 
 def _run_job(session: Any, tag: str, function: Callable[[T], Any], tasks: Sequence[T]) -> list[tuple[bool, Any]]:
-    session.addTag(tag)  # of this thread
+    session.addTag(tag)  # applies to the jobs of this thread
     return _collect(_each(session, _on_worker(_answer, function, list(tasks)), len(tasks), ANSWER))
 
 
@@ -145,7 +146,7 @@ def _collect(answers: Any) -> list[tuple[bool, Any]]:
         rows = answers.collect()
     except Exception as failed:
         raise _original(failed) from failed
-    return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # of workers that this process started
+    return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # from workers that this process started
 
 
 def _result(answered: tuple[bool, Any]) -> Any:
@@ -162,7 +163,7 @@ def _answer(function: Callable[[Any], Any], tasks: Sequence[Any], numbers: Batch
 
 
 def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
-    """Make the rows of some tasks. An error of ours goes to all partitions, so that none is finished without them."""
+    """Make the rows of some tasks; send a LongCrawlError to all partitions, so that none finishes without its rows."""
     for batch in numbers:
         for number in batch["id"].to_pylist():
             waiting, size = list[tuple[int, bytes | None, bytes | None]](), 0
@@ -184,11 +185,11 @@ def _batch(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> pa.RecordB
 
 
 def _take(step: Exchange, rows: Batches) -> Batches:
-    """Finish the one partition of which rows come, if any do, and answer its number."""
+    """Finish the single partition in ``rows``, if any, and yield its number."""
     if (first := next(rows, None)) is not None:
         partition = first["p"][0].as_py()
         yield _answered(partial(_finish, step, partition), _tables(partition, chain([first], rows)))
-    for _ in rows:  # those behind an error: Spark wants all of them read
+    for _ in rows:  # after an error, Spark still expects all rows to be read
         pass
 
 
@@ -203,7 +204,7 @@ def _tables(partition: int, rows: Batches) -> Iterator[pa.Table]:
             if number != partition:
                 raise RunError(f"Spark has sent rows of partition {number} with those of {partition}")
             if error.is_valid:
-                raise pickle.loads(error.as_py())  # noqa: S301  # of workers that the same driver started
+                raise pickle.loads(error.as_py())  # noqa: S301  # from workers of the same driver
             yield unpack_table(packed.as_buffer(), "Spark")
 
 
@@ -212,14 +213,14 @@ def _answered(function: Callable[[T], Any], task: T) -> pa.RecordBatch:
 
 
 def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
-    """Return what Spark calls on a worker: a function of arguments and batches, with what it must find there."""
+    """Return the function that Spark calls on a worker, packed with its arguments, folder and versions."""
     from pyspark import cloudpickle
 
     return partial(_unpacked, pack(function, arguments, installed_versions(), cloudpickle.dumps))
 
 
 def _unpacked(packed: bytes, batches: Batches) -> Batches:
-    """Run what :func:`_on_worker` has packed; an error is sent as a text, in which :func:`_original` finds it."""
+    """Run a function packed by :func:`_on_worker`; encode its error in a message that :func:`_original` decodes."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         function, arguments = unpack(packed)
@@ -232,14 +233,14 @@ def _unpacked(packed: bytes, batches: Batches) -> Batches:
 
 @cache
 def _freeze_modules(_loaded: int) -> None:
-    """Leave what is loaded out of garbage collection: PySpark collects after each task, in 0.1 s with all modules."""
+    """Exclude loaded modules from garbage collection: PySpark collects after each task, which takes 0.1 s with them."""
     gc.freeze()
 
 
 def _original(failed: Exception) -> Exception:
-    """Return the error of a worker that ended a Spark job."""
+    """Return the worker's error that ended a Spark job, or a RunError with Spark's reason."""
     if (found := ERROR.search(str(failed))) is not None:
-        error: Exception = pickle.loads(base64.b64decode(found[1]))  # noqa: S301  # of workers that this process started
+        error: Exception = pickle.loads(base64.b64decode(found[1]))  # noqa: S301  # from workers that this process started
         return error
     if isinstance(failed, LongCrawlError):
         return failed

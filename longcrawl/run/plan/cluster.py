@@ -1,9 +1,9 @@
-"""``longcrawl plan --files --cores``: what a run over many files would take of a cluster.
+"""``longcrawl plan --files --cores``: estimates the cost of a run over many files on a cluster.
 
-Stages that work on a batch take what was measured on the sample, over all files. What a run does once for all parts
-cannot be measured on a sample: surveys are taken to exchange a few bytes of each document between tasks, by the
-constants below. What is left for one task, such as the union-find of MinHash, and the longest file are added to the
-wall hours, however many cores there are.
+The cost of stages that work on batches is measured on the sample and scaled to all files. Work that a run does once for
+all parts cannot be measured on a sample: the plan assumes that surveys exchange a few bytes of each document between
+tasks, by ``CONSTANTS``. Work in a single task, such as the union-find of MinHash, and the longest file are added to the
+wall hours, whatever the number of cores.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ UNITS = {"ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "B": 1.0, "MiB": float(1 << 20), "
 
 
 class Constant(NamedTuple):
-    """A number, and where it is from."""
+    """A measured or assumed number, its unit and its source."""
 
     what: str
     number: float
@@ -35,7 +35,7 @@ class Constant(NamedTuple):
 
     @property
     def value(self) -> float:
-        """In seconds of a core, in bytes, or as it is."""
+        """The number in core seconds, in bytes, or without a unit."""
         return self.number * UNITS[self.unit]
 
 
@@ -74,91 +74,91 @@ CONSTANTS = {
         "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
     ),
 }
-"""What an engine takes, and exchanges between tasks: replace a number here once it is measured again.
+"""Costs of an engine's tasks and exchanges, which a plan cannot measure as it runs stages in one process.
 
-A plan runs stages in one process, and measures none of these; docs/plan.md has the table.
+Replace a number here once it is measured again; docs/plan.md has the table.
 """
 
 HEAD = ("stage", "documents", "core-hours", "in one task", "shuffled", "memory of a task")
 ENGINE = "engine"
-"""The row of the engine's own tasks."""
+"""Name of the row for the engine's own tasks."""
 FEW_LABELS = 1 << 32
-"""Documents that numbers of four bytes can count."""
+"""Number of documents from which the union-find needs numbers of more than four bytes."""
 NOTHING = exact(0.0)
 TASK = exact(CONSTANTS["task_memory"].value)
 
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """What one stage takes of a cluster."""
+    """Cost of one stage on a cluster."""
 
     stage: str
     documents: Estimate | None
-    """That it leaves."""
+    """Documents that the stage keeps."""
     seconds: Estimate
-    """Of a core, over all tasks that run beside each other."""
+    """Core seconds of all tasks that run in parallel."""
     alone: Estimate = NOTHING
-    """Of a core, in one task that all others wait for."""
+    """Core seconds in one task that all others wait for."""
     shuffled: Estimate = NOTHING
-    """Bytes that go from one task to another."""
+    """Bytes sent between tasks."""
     memory: Estimate = TASK
-    """Bytes that its largest task holds."""
+    """Bytes of memory in its largest task."""
 
 
 @dataclass(frozen=True, repr=False)
 class ClusterPlan(Tabular):
-    """What a run over ``files`` files on ``cores`` cores would take; every figure is an estimate."""
+    """Estimated cost of a run over ``files`` files on ``cores`` cores."""
 
     recipe: str
     sample: str
-    """What was read, in words."""
+    """Description of the sample."""
     files: int
     cores: int
     rows: tuple[ClusterRow, ...]
-    """The source first; the engine's own tasks last."""
+    """Rows of the plan, with the source first and the engine's own tasks last."""
     longest: Estimate
-    """Seconds of a core that the longest file takes in all stages, by those that were read."""
+    """Core seconds of the longest file over all stages, judged by the files that were read."""
     written: Estimate | None
-    """Bytes of the output; None where no document of the sample reached it."""
+    """Size of the output in bytes, or None if no document of the sample reached it."""
 
     @property
     def core_hours(self) -> Estimate:
-        """Of all tasks."""
+        """The core hours of all tasks."""
         return (_sum(row.seconds for row in self.rows) + self.alone).scaled(1 / 3600)
 
     @property
     def alone(self) -> Estimate:
-        """Seconds that all but one core wait for."""
+        """The seconds of work in single tasks, during which all other cores wait."""
         return _sum(row.alone for row in self.rows)
 
     @property
     def busy(self) -> int:
-        """The cores that have a file to work on."""
+        """The number of cores that have a file to work on."""
         return min(self.cores, self.files)
 
     @property
     def spread(self) -> Estimate:
-        """Seconds that pass for what runs on all busy cores."""
+        """The wall time in seconds of the work that is spread over all busy cores."""
         return _sum(row.seconds for row in self.rows).scaled(1 / self.busy)
 
     @property
     def wall_hours(self) -> Estimate:
-        """Hours that pass: all cores at work, then what cannot be spread, and the longest file if it comes last."""
+        """The wall time in hours: the spread work, then work in single tasks, and the longest file if it comes last."""
         return (self.spread + self.alone + self.longest).scaled(1 / 3600)
 
     @property
     def shuffled(self) -> Estimate:
-        """Bytes that go from one task to another."""
+        """The bytes sent between tasks."""
         return _sum(row.shuffled for row in self.rows)
 
     @property
     def largest(self) -> ClusterRow:
-        """The stage whose largest task holds most."""
+        """The stage with the task that needs most memory."""
         return max(self.rows, key=lambda row: row.memory.value)
 
     @property
     def decides(self) -> tuple[str, float]:
-        """What most of the wall hours pass for, and its share of them."""
+        """The step that takes most of the wall time, and its share of it."""
         parts = {row.stage: row.seconds.value / self.busy for row in self.rows}
         parts |= {f"{row.stage}, in one task": row.alone.value for row in self.rows}
         parts |= {"the longest file": self.longest.value}
@@ -166,7 +166,7 @@ class ClusterPlan(Tabular):
         return name, parts[name] / max(sum(parts.values()), 1e-9)
 
     def tables(self) -> list[Table]:
-        """Return the one table: a row for each stage, and what the run comes to."""
+        """Return one table, with a row for each stage and the totals as notes."""
         columns = [Column(name, "count" if place else "text") for place, name in enumerate(HEAD)]
         return [Table(columns, list(map(_cells, self.rows)), notes=["", *self._words()])]
 
@@ -188,7 +188,7 @@ class ClusterPlan(Tabular):
         yield f"peak memory of a task: {interval(self.largest.memory, size)}, {stage}"
         if self.written is None:
             yield (
-                f"no document of the sample remains after {self.rows[-2].stage!r}, so what comes later is missing: "
+                f"no document of the sample remains after {self.rows[-2].stage!r}, so later stages are missing: "
                 "sample more with --documents and --parts"
             )
         else:
@@ -206,23 +206,23 @@ def plan_cluster(
     seed: int = 0,
     overrides: Iterable[str] = (),
 ) -> ClusterPlan:
-    """Estimate what a run over many files takes of a cluster, from a sample of the few that are here.
+    """Estimate the cost of a run over many files on a cluster, from a sample of the files that are here.
 
-    Surveys are taken to remove the share that they remove of the sample: later stages then take no less than that.
-    The lower ends of intervals allow for all the copies that more files may have, see
+    Surveys are assumed to remove the same share of all documents as of the sample, which is a cautious figure for the
+    cost of later stages. The lower ends of intervals allow for all the copies that more files may have, see
     :class:`longcrawl.run.plan.estimates.Thinning`.
 
     Args:
-        recipe: as :func:`longcrawl.run` takes it.
-        cores: of the cluster, each as fast as one of this machine.
-        files: input files that the run would have, like those of the source; as many as it has if left out.
-        parts: how many files to sample, as :func:`longcrawl.run.plan` has it.
-        documents: how many documents to draw from them.
-        seed: of the draws.
-        overrides: as :func:`longcrawl.run` takes them.
+        recipe: a recipe in any form that :func:`longcrawl.run` takes.
+        cores: number of cores of the cluster, each as fast as one of this machine.
+        files: number of input files of the run, similar to those of the source; None for the files of the source.
+        parts: number of files to sample, as for :func:`longcrawl.run.plan`.
+        documents: number of documents to draw from them.
+        seed: seed of the draws.
+        overrides: ``PATH=VALUE`` as for :func:`longcrawl.run`.
 
     Raises:
-        RunError: there are no cores, or fewer files than are sampled; or the sample has no documents.
+        RunError: ``cores`` or ``files`` is too small, or the sample has no documents.
     """
     if cores < 1 or (files is not None and files < 1):
         given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
@@ -236,14 +236,14 @@ def plan_cluster(
 
 
 def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, longest: float = 1.0) -> ClusterPlan:
-    """Return what a plan of so many files comes to on a cluster.
+    """Convert a plan to a plan for a cluster.
 
     Args:
-        scaled: the plan, and what of it was done once for all parts.
-        recipe: that of the plan.
-        files: those of the plan.
-        cores: of the cluster.
-        longest: how many times as long as the mean file the longest one is.
+        scaled: the plan, with the work that is done once for all parts.
+        recipe: the recipe of the plan.
+        files: number of files in the plan.
+        cores: number of cores of the cluster.
+        longest: length of the longest file, as a multiple of the mean.
     """
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
@@ -259,7 +259,7 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
 
 
 def _longest(drawn: Drawn) -> float:
-    """Return how many times as much text as the mean the longest of the files that were read has."""
+    """Return the length of the longest file that was read, as a multiple of the mean."""
     return float(drawn.totals.max() / max(drawn.totals.mean(), 1.0))
 
 
@@ -271,7 +271,7 @@ def _source_row(row: PlanRow, *, compares_ids: bool) -> ClusterRow:
 
 
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
-    """Return what a stage takes; what it does once for all parts by the exchanges that it is taken to have."""
+    """Return a stage's cost, replacing the work done once for all parts by the exchanges it is assumed to make."""
     spread = _less(row.seconds, waited)
     plain = ClusterRow(row.stage, row.documents, spread)
     if isinstance(stage, NearDuplicates):
@@ -287,13 +287,13 @@ def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, pa
         searched = before.characters or NOTHING
         took = waited.scaled(CONSTANTS["passage_factor"].value)
         return replace(plain, seconds=spread + took, shuffled=searched.scaled(CONSTANTS["passage_bytes"].value))
-    if stage.needs == "removals":  # of another package: nobody knows what it holds
+    if stage.needs == "removals":  # from another package, with unknown memory use
         return replace(plain, alone=waited, memory=exact(inf))
     return replace(plain, alone=waited)
 
 
 def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) -> ClusterRow:
-    """Add the exchange of bands, the union-find of each part of the recipe, all at the same time, and reasons."""
+    """Add the exchange of bands, the reasons, and a union-find for each part of the recipe, all at the same time."""
     left = row.documents or NOTHING
     removed = Estimate(came.value - left.value, max(came.low - left.high, 0.0), came.high - left.low)
     keys = came.scaled(float(bands))
@@ -311,7 +311,7 @@ def _label_bytes(documents: float) -> float:
 
 
 def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
-    """Return what writing takes: documents that are put in order go once to the task that writes them."""
+    """Return the cost of writing; documents that are sorted are sent once to the task that writes them."""
     last = plan.rows[-1]
     row = ClusterRow(last.stage, last.documents, last.seconds)
     if shuffled:
@@ -323,7 +323,7 @@ def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
 
 
 def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int) -> ClusterRow:
-    """Return what tasks take by themselves: one for each file and segment, and those of exchanges."""
+    """Return the overhead of starting tasks: one for each file and segment, and those of exchanges."""
     segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages)
     sent = [row.shuffled for row in rows if row.shuffled.value]
     partition = CONSTANTS["partition_bytes"].value
@@ -336,7 +336,7 @@ def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int)
 
 
 def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
-    """Return seconds and bytes of an exchange with a small row for each document."""
+    """Return the seconds and bytes of an exchange with a small row for each document."""
     return documents.scaled(CONSTANTS["row_seconds"].value), documents.scaled(CONSTANTS["row_bytes"].value)
 
 
@@ -345,7 +345,7 @@ def _sum(estimates: Iterable[Estimate]) -> Estimate:
 
 
 def _less(one: Estimate, other: Estimate) -> Estimate:
-    """Return the difference of figures whose errors go together."""
+    """Subtract a figure with fully correlated errors."""
     ends = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
     return Estimate(*(max(mine - theirs, 0.0) for mine, theirs in ends))
 
@@ -355,7 +355,7 @@ def _at_least(one: Estimate, least: Estimate) -> Estimate:
 
 
 def _few(number: float) -> str:
-    """Write hours: with three digits that count, of fewer than a hundred two, and no more than hundredths."""
+    """Format hours with three significant digits, or two below a hundred, and at most two decimals."""
     return amount(number) if number >= 100 else f"{float(f'{number:.2g}'):.2f}".rstrip("0").rstrip(".")
 
 

@@ -1,11 +1,11 @@
 """Estimates of a run from a sample: totals with intervals, as tables and JSON.
 
-Parts are drawn without replacement, then documents from each with chances that grow with their size (priority sampling:
-N. Duffield, C. Lund, M. Thorup, "Priority sampling for estimation of arbitrary subset sums", 2007), because a few long
-documents are most of the tokens. A part's total is its documents over their chances, in proportion to what is known of
-the whole part: its documents, or their size. Parts are scaled in proportion to their bytes (Cochran, Sampling
-Techniques, chapters 6 and 11). Where all parts were read their share of the variance is gone, and where all documents
-were, a total is exact.
+Parts are drawn without replacement. Documents are then drawn from each part with probabilities that grow with their
+size, because a few long documents have most of the tokens (priority sampling: N. Duffield, C. Lund, M. Thorup,
+"Priority sampling for estimation of arbitrary subset sums", 2007). The total of a part is a ratio estimate: documents
+are weighted by inverse probability and scaled to a known total of the part, its number of documents or their size.
+Parts are scaled in proportion to their bytes (Cochran, Sampling Techniques, chapters 6 and 11). If all parts were read,
+the variance between parts is zero; if all documents were also read, a total is exact.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,20 +35,20 @@ from longcrawl.run.part import characters, read_gathered
 Doubles = npt.NDArray[np.float64]
 
 Values = Sequence[Doubles]
-"""A quantity of every sampled document, 0 of those that have left: float64 [documents] for each part that was read."""
+"""Quantity of every sampled document, 0 for removed ones: float64 [documents] for each part that was read."""
 
 CONFIDENT = 1.96
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
 UNSEEN_CASES = 2
-"""Documents that an interval allows for and the sample does not have."""
+"""Number of unseen cases per estimate that an interval allows for."""
 TYPICAL = 3000.0
-"""Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""
+"""Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, and an interval that holds the truth about 19 times of 20."""
+    """Figure with an interval that holds the true value about 19 times of 20."""
 
     value: float
     low: float
@@ -58,61 +58,61 @@ class Estimate:
         return self.low <= truth <= self.high
 
     def __add__(self, other: "Estimate") -> "Estimate":
-        """Add figures of one run: their errors go together, so the ends are added."""
+        """Add figures of the same run; their errors are correlated, so the ends are added."""
         return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
 
     def scaled(self, factor: "Estimate | float") -> "Estimate":
-        """Multiply by a number, or by a factor that is itself only known to an interval; all are 0 or more."""
+        """Multiply by a number or by another estimate; all values must be 0 or more."""
         by = exact(factor) if isinstance(factor, float) else factor
         return Estimate(self.value * by.value, self.low * by.low, self.high * by.high)
 
     def at_most(self, other: "Estimate") -> "Estimate":
-        """Return the figure of what is a part of another one."""
+        """Limit the figure and its interval to those of a whole of which it is a part."""
         return Estimate(min(self.value, other.value), min(self.low, other.high), min(self.high, other.high))
 
     def within(self, factor: float, more: float = 0.0) -> "Estimate":
-        """Return an interval that is this many times wider at both ends, and has so much more at its upper end."""
+        """Divide the lower end by ``factor``, multiply the upper end by it and add ``more`` to that."""
         return Estimate(self.value, self.low / factor, self.high * factor + more)
 
     def widened(self, share: float) -> "Estimate":
-        """Return an interval that is this share wider at both ends."""
+        """Widen both ends by a share of their values."""
         return Estimate(self.value, self.low * (1 - share), self.high * (1 + share))
 
 
 def exact(value: float) -> Estimate:
-    """Return a figure that is known."""
+    """Return an estimate of a known value."""
     return Estimate(value, value, value)
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """How a sample was drawn."""
+    """Design of a sample: sizes of parts and documents, and the probabilities of the documents."""
 
     parts: int
-    """Of the source."""
+    """Number of parts of the source."""
     size: float
-    """Of all parts, in bytes or in parts."""
+    """Size of all parts in bytes, or their number if bytes are unknown."""
     part_sizes: Doubles
-    """Of those that were read, in the same unit."""
+    """Sizes of the parts that were read, in the same unit: float64 [parts]."""
     chances: Values
-    """Of each sampled document to be in the sample."""
+    """Probability of each sampled document to be drawn."""
     document_sizes: Values
-    """Of each sampled document, in characters, or 1."""
+    """Size of each sampled document in characters, or 1."""
     documents: Doubles
-    """In each part that was read."""
+    """Number of documents in each part that was read: float64 [parts]."""
     totals: Doubles
-    """The sizes of all its documents together."""
+    """Sum of the document sizes in each part that was read: float64 [parts]."""
 
     @property
     def looked_at(self) -> float:
-        """The share of the source that was read."""
+        """The share of the source's size that was read."""
         return float(self.part_sizes.sum()) / self.size
 
 
 def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Estimate:
-    """Return the total of a quantity of the sampled documents over all documents of all parts.
+    """Estimate the total of a quantity over all documents of all parts from its values in the sample.
 
-    With ``counts`` a document has 0 or 1 of it; other quantities are taken to grow with its size.
+    With ``counts`` the quantity of a document is 0 or 1; otherwise it is assumed to grow with the document's size.
 
     >>> one = (np.ones(100),)
     >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))
@@ -127,7 +127,7 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
         unlikely = (1 - chances) / chances**2
         totals[place] = share * known_total[place]
         variances[place] = float(((amounts - share * known) ** 2 * unlikely).sum())
-        # An unseen case is any document, of a quantity one that has gone and is like those that stay.
+        # An unseen case is any document for counts; for other quantities, a removed document similar to the kept ones.
         cases = np.ones(len(amounts)) if counts else amounts
         there = float(((cases > 0) / chances).sum())
         variances[place] += UNSEEN_CASES * float((cases**2 * unlikely / chances).sum()) / max(there, 1.0)
@@ -136,7 +136,7 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
 
 
 def estimate_parts(totals: Sequence[float], drawn: Drawn) -> Estimate:
-    """Return the total of what is known of every part that was read."""
+    """Estimate the total of a quantity over all parts that is known exactly for each part that was read."""
     known = np.array(totals, np.float64)
     return _over_parts(known, np.zeros(len(known)), drawn, float(known.sum()))
 
@@ -150,7 +150,7 @@ def _over_parts(totals: Doubles, variances: Doubles, drawn: Drawn, seen: float) 
 
 
 def _between(totals: Doubles, drawn: Drawn) -> float:
-    """Return half the interval that comes from having read some parts only."""
+    """Return half the width of the interval due to reading only some of the parts."""
     read = len(totals)
     if read == drawn.parts:
         return 0.0
@@ -165,24 +165,25 @@ def _between(totals: Doubles, drawn: Drawn) -> float:
 
 @dataclass(frozen=True)
 class Thinning:
-    """How much a survey removed from the sample, and from half of it: duplicates are rarer among few documents.
+    """Shares that a survey removed from the sample and from half of it, to extrapolate to all documents.
 
-    In clusters of two the share removed grows in proportion to the share of documents that is looked at; in larger ones
-    more slowly. So the share removed of all documents lies between that of the sample and that in proportion. The
-    figure itself follows the growth from half of the sample to all of it.
+    Duplicates are rarer among few documents. For clusters of two, the removed share grows in proportion to the share of
+    documents in the sample; for larger clusters it grows more slowly. So the removed share of all documents is between
+    that of the sample and that share scaled in proportion. The estimate follows the growth from half of the sample to
+    all of it.
     """
 
     documents: float
-    """Sampled documents that came, which the noise comes from."""
+    """Number of sampled documents before the survey, which determines the noise."""
     removed: float
-    """The share of the sample that was removed, of documents or of their size."""
+    """Removed share of the sample, by documents or by their size."""
     half_removed: float
-    """The share that was removed of half of the sample."""
+    """Removed share of half of the sample."""
     looked_at: float
-    """The share of all documents that were in the sample, as seen by those that were removed."""
+    """Share of all documents in the sample, weighted by the removed documents."""
 
     def kept(self) -> Estimate:
-        """Return the share that stays of all documents, over the share that stays of the sample.
+        """Return the share kept of all documents, divided by the share kept of the sample.
 
         >>> round(Thinning(1000, 0.1, 0.05, 0.5).kept().value * 0.9, 6)
         0.8
@@ -201,51 +202,51 @@ class Thinning:
 
 @dataclass(frozen=True, eq=False)
 class SampledPart:
-    """One part that was read, and the documents that were drawn from it."""
+    """Part that was read, with the documents drawn from it."""
 
     number: int
-    """Of the part among all parts of the source."""
+    """Number of the part among all parts of the source."""
     size: float
-    """Bytes of its files, or 1 where the files of a part are not known."""
+    """Size of its files in bytes, or 1 if the files of a part are not known."""
     documents: int
-    """In the whole part."""
+    """Number of documents in the whole part."""
     characters: int | None
-    """In the texts of the whole part, where it has texts."""
+    """Characters in the texts of the whole part, or None if it has no texts."""
     document_size: float
-    """The sizes of all its documents together, as ``sizes`` has them."""
+    """Sum of the sizes of all documents of the whole part, in the unit of ``sizes``."""
     tables: int
-    """In which the source gave them."""
+    """Number of tables in which the source yielded the documents."""
     seconds: float
-    """Of a core, that reading the whole part took."""
+    """Core seconds to read the whole part."""
     table: pa.Table
     chances: Doubles
-    """Of each document of the table to be there: float64 [documents]."""
+    """Probability of each document in the table to be drawn: float64 [documents]."""
     sizes: Doubles
-    """Characters of each, in ``text`` or ``html``, or 1."""
+    """Size of each document in characters of ``text`` or ``html``, or 1: float64 [documents]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What was read of a source."""
+    """Documents sampled from a source."""
 
     parts: int
-    """Of the source."""
+    """Number of parts of the source."""
     size: float
-    """The sizes of all parts together."""
+    """Sum of the sizes of all parts."""
     read: tuple[SampledPart, ...]
     start: float
-    """Seconds of a core before the first documents came: imports, and what is compiled."""
+    """Core seconds before the first documents arrived, for imports and compilation."""
 
     @property
     def together(self) -> float:
-        """How many documents the source gave together, on average."""
+        """The mean number of documents per table of the source."""
         return max(sum(part.documents for part in self.read) / max(sum(part.tables for part in self.read), 1), 1.0)
 
     def among(self, files: int) -> "Sample":
-        """Return the sample as one of so many parts, of which those of the source are as good as any other draw.
+        """Return the sample as if drawn from ``files`` parts, of which the source's parts are a random draw.
 
         Raises:
-            RunError: fewer than that were read, or only one, which does not say how parts differ.
+            RunError: more than ``files`` parts were read, or only one, which does not show how much parts differ.
         """
         read = len(self.read)
         if files < read:
@@ -260,7 +261,7 @@ class Sample:
 
     @property
     def drawn(self) -> Drawn:
-        """How the documents were drawn."""
+        """The design of the sample, as arrays for estimates."""
         read = self.read
         return Drawn(
             self.parts,
@@ -274,9 +275,10 @@ class Sample:
 
 
 def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_documents: int, seed: int) -> Sample:
-    """Read some parts whole, and draw documents from each; who is drawn depends on names, places and the seed alone.
+    """Read some parts whole and draw documents from each; the draw depends only on names, places and the seed.
 
-    Where ``least_parts`` have fewer than ``most_documents``, more are read; small parts may give a few documents more.
+    More than ``least_parts`` are read while they have fewer than ``most_documents`` documents. The sample may have a
+    few documents more than that if parts are small.
 
     Raises:
         SourceError: a part cannot be read, and the source's policy is "error".
@@ -297,7 +299,7 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
 
 
 def _part_sizes(parts: Sequence[Part]) -> Doubles:
-    """Return the bytes of the files of each part; 1 for each if there is one that has no local files."""
+    """Return the size of each part's files in bytes, or 1 for every part if one has no local files."""
     sizes = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
     return np.array(sizes if all(sizes) else [1] * len(parts), np.float64)
 
@@ -322,7 +324,7 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
 
 
 class _Drawing:
-    """Priority sampling of a stream of documents: the ``most`` of the smallest keys stay, and one more."""
+    """Priority sampling of a stream: keeps the ``most`` documents with the smallest keys, and one more."""
 
     def __init__(self, empty: pa.Table, most: int, chance: np.random.Generator) -> None:
         self.kept, self.most, self.chance = empty, most, chance
@@ -339,7 +341,7 @@ class _Drawing:
             self._thin(self.most + 1)
 
     def finish(self) -> tuple[pa.Table, Doubles, Doubles]:
-        """Return the sampled documents in their order, their chances and their sizes."""
+        """Return the sampled documents in their order, their probabilities and their sizes."""
         chances = np.ones(len(self.keys))
         if self.documents > self.most:
             self._thin(self.most + 1)
@@ -374,20 +376,20 @@ UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 @dataclass(frozen=True)
 class PlanRow:
-    """What one stage leaves, takes and keeps on disk until the run is done."""
+    """Estimates for one stage: kept documents, time, and disk space until the run is done."""
 
     stage: str
     documents: Estimate
     characters: Estimate | None
     seconds: Estimate
-    """Of a core of this machine."""
+    """Seconds on a core of this machine."""
     disk: Estimate
-    """In bytes."""
+    """Bytes on disk."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One figure of a plan beside what became of it."""
+    """One figure of a plan beside the actual figure of the run."""
 
     figure: str
     estimate: Estimate
@@ -395,14 +397,12 @@ class Checked:
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds the truth."""
+        """Whether the interval holds the actual figure."""
         return self.truth in self.estimate
 
     def __str__(self) -> str:
         low, high = self.estimate.low, self.estimate.high
-        return one_line(
-            f"{self.figure} became {self.truth:.4g}, planned were {self.estimate.value:.4g} ({low:.4g} to {high:.4g})"
-        )
+        return one_line(f"{self.figure}: {self.truth:.4g}, planned {self.estimate.value:.4g} ({low:.4g} to {high:.4g})")
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -411,7 +411,11 @@ class Checked:
 
 
 def check_place(path: Path) -> None:
-    """Raise RunError where a plan is not to be written, as something else is there."""
+    """Check that a plan may be written to a path.
+
+    Raises:
+        RunError: a file that is not a plan, or a folder, is there.
+    """
     check_target(path, RunError, "it is not a plan, name another file", example="plan.json", replaces=_is_plan_or_empty)
 
 
@@ -424,33 +428,33 @@ def _is_plan_or_empty(file: Path) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Plan(Tabular):
-    """What a run of a recipe would give and take; ``str`` and notebooks show the table."""
+    """Estimates of a run's results and costs; ``str`` and notebooks show them as a table."""
 
     recipe: str
     digest: str
     sample: str
-    """What was read, in words."""
+    """Description of the sample."""
     rows: tuple[PlanRow, ...]
-    """The source first, the output last."""
+    """Rows of the plan, with the source first and the output last."""
     tokens: Estimate | None
     written: Estimate | None
-    """Bytes of the output; None where the sample did not reach it."""
+    """Size of the output in bytes, or None if no document of the sample reached it."""
 
     @property
     def seconds(self) -> Estimate:
-        """Of all stages together."""
+        """The core seconds of all stages."""
         return sum((row.seconds for row in self.rows[1:]), self.rows[0].seconds)
 
     @property
     def disk(self) -> Estimate:
-        """Bytes that stages need until the run is done, and its output; ledger and saved indexes come on top."""
+        """The bytes of disk space for stages until the run is done and for its output, without ledger and indexes."""
         work = sum((row.disk for row in self.rows[1:]), self.rows[0].disk)
         return work + self.written if self.written else work
 
     def against(
         self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
     ) -> tuple[Checked, ...]:
-        """Put the figures beside those of a finished run; seconds and bytes of disk only with its ``costs``."""
+        """Compare the figures with those of a finished run; seconds and disk space only if its ``costs`` are given."""
         written = _written(manifest)
         truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
         figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]
@@ -471,11 +475,11 @@ class Plan(Tabular):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """Read what :meth:`as_dict` gave.
+        """Make a plan from the values of :meth:`as_dict`.
 
         Raises:
-            KeyError: something is missing.
-            TypeError: something is of another type.
+            KeyError: an entry is missing.
+            TypeError: a value has the wrong type.
             ValueError: there are no rows, or the ends of an interval are in the wrong order.
         """
         if not values["stages"]:
@@ -491,10 +495,10 @@ class Plan(Tabular):
         return cls(values["recipe"], values["digest"], values["sample"], rows, *ends)
 
     def save(self, path: str | Path, checked: Sequence[Checked] = ()) -> None:
-        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known.
+        """Write the plan as JSON, for ``longcrawl run --plan``, with the ``checked`` figures if there are any.
 
         Raises:
-            RunError: something else than a plan is there, or it cannot be written.
+            RunError: the path has something other than a plan, or cannot be written.
         """
         check_place(Path(path))
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
@@ -503,7 +507,7 @@ class Plan(Tabular):
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read what :meth:`save` wrote.
+        """Read a plan written by :meth:`save`.
 
         Raises:
             RunError: there is no plan at ``path``, or it was changed after it was written.
@@ -522,7 +526,7 @@ class Plan(Tabular):
             raise RunError(f"{path} is not a complete plan ({lacking}): {WRITE}") from lacking
 
     def tables(self) -> list[Table]:
-        """Return the one table: a row for each stage, and what the plan comes to."""
+        """Return one table, with a row for each stage and the totals as notes."""
         columns = [Column(name, "count" if place else "text") for place, name in enumerate(HEAD)]
         return [Table(columns, list(_cells(self)), notes=["", *_words(self)])]
 
@@ -544,7 +548,7 @@ class Plan(Tabular):
 
 
 def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a run by the names that a plan has for them."""
+    """Return the figures of a run, by the names of a plan's figures."""
     funnel = Funnel.from_dict(manifest["funnel"])
     truths: dict[str, float | None] = {
         f"{funnel.source}: documents": funnel.documents,
@@ -564,7 +568,7 @@ def _written(manifest: Mapping[str, Any]) -> float:
 
 
 def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
-    """Return what stages took by the names that a plan has for it."""
+    """Return the costs of a run, by the names of a plan's figures."""
     seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
     disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
     return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
@@ -584,7 +588,7 @@ def _estimate(described: Any) -> Any:
 
 
 def amount(number: float) -> str:
-    """Write a count with three digits that count.
+    """Format a count with three significant digits.
 
     >>> amount(1234567), amount(87)
     ('1,230,000', '87')
@@ -596,7 +600,7 @@ def amount(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Write bytes.
+    """Format a number of bytes with a decimal unit.
 
     >>> size(123_456_789)
     '123 MB'
@@ -610,7 +614,7 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as hours, or as what is smaller.
+    """Format seconds as hours, minutes or seconds.
 
     >>> duration(7200), duration(90), duration(2)
     ('2 h', '1.5 min', '2 s')
@@ -637,7 +641,7 @@ def _words(plan: Plan) -> Iterator[str]:
     if plan.written is None:
         last = plan.rows[-1]
         yield (
-            f"no document of the sample remains after {last.stage!r}, so what comes later is not known: at most "
+            f"no document of the sample remains after {last.stage!r}, so later stages are unknown: at most "
             f"{amount(last.documents.high)} documents; draw more with --documents and --parts"
         )
     else:
@@ -647,6 +651,6 @@ def _words(plan: Plan) -> Iterator[str]:
 
 
 def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
-    """Write a figure and the ends of its interval, where they differ."""
+    """Format a figure, with the ends of its interval if they differ."""
     low, value, high = show(estimate.low), show(estimate.value), show(estimate.high)
     return value if low == value == high else f"{value} ({low} to {high})"

@@ -1,9 +1,10 @@
-"""``longcrawl plan``: documents, tokens, bytes and hours of each stage, before a run.
+"""``longcrawl plan``: estimates documents, tokens, bytes and hours of each stage before a run.
 
-What an output takes is measured by writing the documents left of a sample twice, all and half of them.
+The cost of an output is measured by writing one of the sample's remaining documents, half of them and all of them.
 
-Documents of like size go through together and share what that took. They had like chances to be drawn, so a stage that
-takes long of every short document is not taken for one that is fast because long ones were drawn more often.
+Documents are measured in batches of similar size, and each batch's cost is divided among its documents. Such documents
+had similar probabilities to be drawn. So the cost of short documents is measured by itself and weighted correctly,
+though long documents are drawn more often.
 """
 
 import io
@@ -48,28 +49,28 @@ from longcrawl.run.recipe import Recipe, check_order, load_recipe
 Longs = npt.NDArray[np.int64]
 
 BATCH = 200
-"""Documents that are measured together."""
+"""Documents per measured batch."""
 
 ROW = "row of the sample"
-"""The column that says which sampled document a row is, whatever stages have made of it."""
+"""Column with the number of the sampled document that a row was made from."""
 QUICK, REPEATS = 0.5, 2
-"""Seconds of a core below which a stage is measured again, and how often at most: caches are then as in a run."""
+"""Core seconds below which a stage is measured again, and the largest number of repeats; caches are then warm."""
 FIRST = 20
-"""Documents of each part that a stage meets before it is measured: some that stay, and some that leave."""
+"""Documents of each part used to warm a stage up before it is measured; usually some are kept and some removed."""
 
 
 class Costs:
-    """Seconds of a core and bytes of disk of every sampled document: float64 [documents] for each part read."""
+    """Core seconds and disk bytes of every sampled document: float64 [documents] for each part that was read."""
 
     def __init__(self, sizes: Values, together: float) -> None:
         self.sizes, self.together = sizes, together
         self.seconds: list[Doubles] = [np.zeros(len(each)) for each in sizes]
         self.disk: list[Doubles] = [np.zeros(len(each)) for each in sizes]
         self.waited: list[Doubles] = [np.zeros(len(each)) for each in sizes]
-        """Of the seconds, those of what is done once for all parts, which wait for it."""
+        """Share of ``seconds`` for work that is done once for all parts, while they wait."""
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
-        """Return what a stage leaves of the documents of the part at ``place``.
+        """Run a stage on the documents of the part at ``place``, measure it and return the kept documents.
 
         Raises:
             RunError: the stage drops columns that it does not know.
@@ -87,26 +88,26 @@ class Costs:
         return documents.sort_by(ROW).combine_chunks()
 
     def total_seconds(self) -> float:
-        """Return the seconds of all sampled documents."""
+        """Return the core seconds of all sampled documents."""
         return sum(float(each.sum()) for each in self.seconds)
 
     def add(self, other: "Costs") -> None:
-        """Add what another step of the same stage took."""
+        """Add the costs of another step of the same stage."""
         self.seconds = [mine + theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
         self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
         self.waited = [mine + theirs for mine, theirs in zip(self.waited, other.waited, strict=True)]
 
     def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
-        """Write documents as a run keeps them until all parts are there, and read them back.
+        """Measure how a run stores documents until all parts are done: writing them and reading them back.
 
-        Those that are not new are kept already, and only read again; that a run also reads what surveys have removed
-        since they were written is not counted.
+        Documents that are not new are stored already and only cost reading. A run also reads rows that surveys have
+        removed since they were written; this is not counted.
         """
         for place, table in enumerate(tables):
             self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)
 
     def sketch(self, survey: Survey, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """Let a survey sketch documents; write the sketches and read them back."""
+        """Measure a survey's sketching of documents, and writing and reading the sketches; return the sketches."""
         return [self._sketched(survey, place, table) for place, table in enumerate(tables)]
 
     @contextmanager
@@ -119,9 +120,14 @@ class Costs:
         waits: bool = True,
         share: float = 1.0,
     ) -> Iterator[None]:
-        """Share what the block takes, and what it leaves in ``folder``, among documents, by their sizes or alike.
+        """Divide the time of a block and the size of its files in ``folder`` among documents, by size or equally.
 
-        ``waits`` is whether all parts wait for it; ``share`` of what the block takes is counted.
+        Args:
+            tables: the documents by the place of their part.
+            folder: folder in which the block writes, if any.
+            by_size: whether to divide by the size of documents instead of equally.
+            waits: whether all parts wait for the block.
+            share: the share of the block's time to count.
         """
         clock = CoreClock()
         with clock.measure("block"):
@@ -151,7 +157,7 @@ class Costs:
     def _store(
         self, place: int, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]], *, is_new: bool = True
     ) -> None:
-        """Write batches of documents, or of what was made of them, and read them back; only new ones cost writing."""
+        """Write batches of documents or sketches and read them back; writing only counts if they are new."""
         sink, writer, written = io.BytesIO(), None, 0
         for _, rows, batch in batches:
             stored = batch.drop_columns([ROW]) if ROW in batch.column_names else batch
@@ -170,12 +176,12 @@ class Costs:
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
-        """Describe how many documents are left of those that a source gave together; each table costs by itself."""
+        """Return the number of documents left of one table of the source; a run has a cost for each such table."""
         share = float(table.num_rows) / max(len(self.sizes[place]), 1)
         return max(ceil(self.together * share), 1)
 
     def _batches(self, place: int, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
-        """Return batches of documents of like size: where they are in the table, where in the sample, and they."""
+        """Yield batches of documents of similar size: rows in the table, rows in the sample, and the documents."""
         rows = table[ROW].to_numpy()
         order = np.argsort(self.sizes[place][rows], kind="stable")
         for first in range(0, max(len(order), 1), most):
@@ -188,7 +194,7 @@ class Costs:
 
 
 def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
-    """Return what a stage leaves of a batch, and the seconds of a core that it took."""
+    """Return the documents that a stage kept of a batch and its core seconds."""
     tally = Tally()
     left = pa.concat_tables(run_fused([(label, stage)], iter([batch]), tally))
     return left, tally.clock.seconds[label]
@@ -196,33 +202,33 @@ def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStage:
-    """One stage over the sample."""
+    """Measurements of one stage on the sample."""
 
     label: str
     there: Values
-    """1 for each document that it kept."""
+    """1 for each kept document, 0 for the others."""
     characters: Values | None
     seconds: Values
-    """Of a core, that each document took."""
+    """Core seconds of each document."""
     waited: Values
-    """Of these seconds, those of what is done once for all parts."""
+    """Share of ``seconds`` for work that is done once for all parts."""
     disk: Values
-    """Bytes of each document that a run would keep in its work folder until it is done."""
+    """Bytes of each document in a run's work folder until the run is done."""
     start: float
-    """Seconds of a core that the first documents took in this process, with imports and what was compiled."""
+    """Core seconds of the first documents in this process, with imports and compilation."""
     thinning: tuple[Thinning, Thinning] | None = None
-    """Of a survey: by documents, and by their sizes."""
+    """Removed shares of a survey, by documents and by their sizes; None for other stages."""
 
 
 def measure_stages(
     recipe: Recipe, sample: Sample, seed: int, folder: str
 ) -> tuple[list[MeasuredStage], list[pa.Table], list[Stage]]:
-    """Take a sample through the stages, up to the first that leaves nothing of it.
+    """Run and measure the stages on a sample, up to the first that removes all of it.
 
-    What stages learn, such as a tokenizer, is written to ``folder``, which the stages as applied read.
+    Fitted files, such as a tokenizer, are written to ``folder``, from which the fitted stages read them.
 
     Returns:
-        What was measured; the documents that are left of each part; and the stages as they were applied.
+        The measurements; the remaining documents of each part; and the stages as applied, fitted if need be.
 
     Raises:
         RunError: the sample has no documents.
@@ -243,7 +249,7 @@ def measure_stages(
 
 
 def _first_of_ids(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Leave out documents whose id came before in the sample; those of parts that were not read are not known."""
+    """Remove documents with the id of an earlier one in the sample; ids of parts that were not read are unknown."""
     ids = pa.chunked_array([chunk for table in tables for chunk in table["id"].chunks], pa.string())
     first = pa.table({"id": ids, "place": np.arange(len(ids))}).group_by("id").aggregate([("place", "min")])
     kept = np.zeros(len(ids), bool)
@@ -253,7 +259,7 @@ def _first_of_ids(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Values | None:
-    """Return ``n_tokens``, or the code points of ``text``, of each sampled document, where the documents have it."""
+    """Return a column's ``n_tokens`` or code points of ``text`` for each sampled document; None without the column."""
     if name not in tables[0].column_names or (name == "text" and characters(tables[0]) is None):
         return None
     return [_at(table, sizes, _numbers(table[name])) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]
@@ -276,17 +282,17 @@ def _numbers(values: pa.ChunkedArray) -> Doubles:
 
 
 class _Walk:
-    """The stages one by one; tables are one per part that was read."""
+    """Walk through the stages one by one, with one table for each part that was read."""
 
     def __init__(self, sample: Sample, groups: int, seed: int, folder: str) -> None:
         self.drawn, self.together, self.seed, self.folder = sample.drawn, sample.together, seed, folder
         self.applied: list[Stage] = []
-        # As longcrawl.run.segments.group_inputs has them, of which a list of millions of inputs is not needed.
+        # The same groups as in longcrawl.run.segments.group_inputs, without listing millions of inputs.
         places = [part.number % groups for part in sample.read]
         self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
 
     def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[MeasuredStage, list[pa.Table]]:
-        """Measure one stage, warm; what a stage needs says which methods it has."""
+        """Measure one stage after a warm-up and return its measurements and the kept documents."""
         clock, cost = CoreClock(), self._costs()
         with clock.measure("start"):
             stage.prepare()
@@ -303,10 +309,10 @@ class _Walk:
         return self._measured(label, left, cost, clock), left
 
     def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
-        """Take all documents through a stage, again where that was quick or compiled kernels: a run does so once.
+        """Run a stage on all documents; repeat it if it was quick or compiled kernels, which happens once in a run.
 
         Returns:
-            What it took the last time, and what is left.
+            The costs of the last repeat, and the kept documents.
         """
         for _ in range(1 + REPEATS):
             cost = self._costs()
@@ -323,7 +329,7 @@ class _Walk:
         cost.keep(tables, is_new=not self._are_kept())
         target, count = Path(self.folder) / label, stage.train_documents
         come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value
-        # What is sampled here stands for more documents, from which a run chooses as many.
+        # The stage is fitted on up to ``count`` documents here and in the run, which has more to choose from.
         share = 1.0 if count is None else min(count / come, 1.0) / min(count / sum(map(len, tables)), 1.0)
         with cost.shared(dict(enumerate(tables)), target, by_size=True, share=share):
             return stage.fit(iter(tables), str(target))
@@ -346,7 +352,7 @@ class _Walk:
         return self._decide(label, survey, tables, cost)
 
     def _are_kept(self) -> bool:
-        """Return whether a survey has just removed some of the documents, so that a run has kept the others."""
+        """Return whether the last stage was a survey that removes documents, so that a run has stored them already."""
         return bool(self.applied) and self.applied[-1].needs == "removals"
 
     def _measured(
@@ -366,7 +372,7 @@ class _Walk:
         *,
         by_size: bool,
     ) -> Thinning:
-        """Compare what came with what stayed, each document counted as often as it stands for others."""
+        """Return the removed shares of the sample and of half of it, with documents weighted by inverse probability."""
         amounts = []
         for each in (tables, left, halves, half_left):
             found = quantity(each, "text", self.drawn) if by_size else None
@@ -375,14 +381,14 @@ class _Walk:
         came, half_came = float(amounts[0] @ stands_for), float(amounts[2] @ stands_for)
         gone, half_gone = amounts[0] - amounts[1], amounts[2] - amounts[3]
         removed = float(gone @ stands_for)
-        # Of a pair both must be in the sample, so what is removed stands for more the rarer its like are drawn.
+        # Both documents of a pair must be in the sample, so a removed one counts for more the rarer its like are drawn.
         seen = removed / float(gone @ stands_for**2) if removed else float(amounts[0].sum()) / max(came, 1)
         documents = float(sum(table.num_rows for table in tables))
         share, half_share = removed / max(came, 1e-9), float(half_gone @ stands_for) / max(half_came, 1e-9)
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
     def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
-        """Let a survey decide about all tables, as a run does; return what is left."""
+        """Run a survey's decision on all tables as a run would; return the kept documents."""
         sketches = cost.sketch(survey, tables)
         left = list(tables)
         for group in self.groups if survey.within_parts else [list(range(len(tables)))]:
@@ -415,24 +421,25 @@ class _Walk:
 
 
 Copies = Literal["grow", "as_sampled"]
-"""Which share a survey removes of all documents: what the growth from half of the sample to all of it leads to, or that
-of the sample. Followed over a million times more documents, the growth of a few pairs removes almost all."""
+"""Method to estimate the share that a survey removes of all documents: "grow" follows the growth from half of the
+sample to all of it; "as_sampled" takes the share of the sample. For a million times more documents, "grow" would remove
+almost all after a few pairs in the sample."""
 
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
-"""The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
+"""Ratio by which the core time of the same work may vary between runs if cores are shared."""
 START_FACTOR = 3.0
-"""Two processes may start a run, and take 1.5 times what this one did."""
+"""Upper limit of a run's start-up time, as a multiple of this process's: two processes, each 1.5 times as slow."""
 DESCRIBE_SECONDS = 2.0
-"""What the analysis, the card and the manifest of a small run may take."""
+"""Upper limit of core seconds for the analysis, card and manifest of a small run."""
 PART_SECONDS = 0.02
-"""What files and markers may take of each part, where all parts are waited for."""
+"""Upper limit of core seconds per part for files and markers, after stages that need all parts."""
 TABLE_SECONDS = 0.0005
-"""What a stage may take more of each table in a run, whose other stages have the caches in between."""
+"""Upper limit of extra core seconds per table and stage in a run, as other stages evict its caches in between."""
 DISK_NOISE = 0.03
-"""Documents are compressed as well together as their neighbours let them."""
+"""Relative error of disk space, as compression depends on neighbouring documents."""
 LEAST_NOISE = 0.03
-"""The least share by which a line of measured writes is taken to be off."""
+"""Smallest relative error assumed for a line through measured writes."""
 
 
 def plan(
@@ -443,21 +450,21 @@ def plan(
     seed: int = 0,
     overrides: Iterable[str] = (),
 ) -> Plan:
-    """Take a sample of a recipe's input through its stages, and say what a run would come to.
+    """Run a recipe's stages on a sample of its input and estimate the results and costs of a run.
 
-    Nothing is kept. Deduplication finds less among few documents; its intervals are wide for that reason, see
-    :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run trains is trained on the sample here.
+    No files are kept. Deduplication finds fewer duplicates among few documents, so its intervals are wide, see
+    :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run would train is trained on the sample here.
 
     Args:
-        recipe: as :func:`longcrawl.run` takes it.
-        parts: how many parts of the source to read, 2 or more where it has several; more are read while they have fewer
-            documents than are to be drawn.
-        documents: how many documents to draw from them; they are held in memory.
-        seed: of the draws.
-        overrides: as :func:`longcrawl.run` takes them.
+        recipe: a recipe in any form that :func:`longcrawl.run` takes.
+        parts: number of parts of the source to read, at least 2 if it has several; more are read if they have fewer
+            than ``documents``.
+        documents: number of documents to draw from them; they are held in memory.
+        seed: seed of the draws.
+        overrides: ``PATH=VALUE`` as for :func:`longcrawl.run`.
 
     Raises:
-        RunError: the sample has no documents, or too few parts were asked for.
+        RunError: the sample has no documents, or ``parts`` or ``documents`` is too small.
     """
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="part")
     return scale_up(chosen, sample, seed).plan
@@ -471,10 +478,10 @@ def sample_recipe(
     overrides: Iterable[str],
     unit: Literal["part", "file"],
 ) -> tuple[Recipe, Sample]:
-    """Return a recipe and a sample of its input, as :func:`plan` draws it: of a run's parts, or of the source's files.
+    """Return a recipe and a sample of its input, drawn by the run's parts or by the source's files (``unit``).
 
     Raises:
-        RunError: too few parts or documents were asked for.
+        RunError: ``parts`` or ``documents`` is too small.
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     check_order(chosen)
@@ -486,15 +493,15 @@ def sample_recipe(
 
 
 class ScaledUp(NamedTuple):
-    """A plan, and what of it cannot be done part by part."""
+    """Plan with the share of its work that cannot be done part by part."""
 
     plan: Plan
     waited: Mapping[str, Estimate]
-    """By the labels of stages, the seconds of a core, among those of its row, of what is done once for all parts."""
+    """Core seconds of each stage's row, by label, that are spent on work done once for all parts."""
 
 
 def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
-    """Take a sample through the stages of a recipe, and scale what was measured to all parts."""
+    """Run a recipe's stages on a sample and scale the measurements to all parts."""
     with tempfile.TemporaryDirectory() as folder:
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
         scaled = _Scaled(sample, copies)
@@ -523,24 +530,24 @@ def _planned(
     amount = rows[-1].documents if tokens is None else scaled.total(tokens)
     cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
     seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
-    spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has files of its own
+    spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has its own files
     last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
     return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
 
 
 class _Scaled:
-    """From the sample to all documents, stage by stage; what surveys would find more of is carried along."""
+    """Scaling from the sample to all documents, stage by stage; it tracks the duplicates missing from the sample."""
 
     def __init__(self, sample: Sample, copies: Copies) -> None:
         self.sample, self.copies = sample, copies
         self.waited: dict[str, Estimate] = {}
         self.drawn = sample.drawn
         self.stays, self.sizes_stay = ONE, ONE
-        """Which share of the documents that are left of the sample, and of their sizes, would be left of all."""
+        """Kept shares of all documents, divided by those of the sample: by number and by size."""
         self.documents = estimate_parts(self.drawn.documents.tolist(), self.drawn)
 
     def source(self, name: str) -> PlanRow:
-        """Return the row of the source, whose parts were read whole."""
+        """Return the row of the source; its parts were read whole."""
         read = self.sample.read
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
@@ -569,58 +576,59 @@ class _Scaled:
         return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
 
     def total(self, values: Values) -> Estimate:
-        """Return the total of what grows with the size of a document."""
+        """Estimate the total over all documents of a quantity that grows with document size."""
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
 
 
 class Point(NamedTuple):
-    """What writing some documents took."""
+    """Measured cost of writing some documents."""
 
     amount: float
-    """Their tokens, or how many they are where they have none."""
+    """Number of tokens, or of documents if they have no tokens."""
     took: float
+    """Bytes or core seconds."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line over tokens, or over documents where they have no tokens."""
+    """Cost of writing as a linear function of tokens, or of documents if they have no tokens."""
 
     fixed: float
-    """What is there whatever the documents, such as a tokenizer."""
+    """Cost that does not depend on the documents, such as that of a tokenizer's file."""
     slope: float
     noise: float
-    """By which share half of the documents lay off the line."""
+    """Relative distance from the line when half of the documents were written."""
 
     @classmethod
     def through(cls, one: Point, half: Point, whole: Point) -> "Line":
-        """Return the line from one document, or none, to all of them; half of them say how far off it is."""
+        """Return the line through the points of one document, or none, and of all; ``half`` determines the noise."""
         slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
         fixed = max(one.took - slope * one.amount, 0.0)
         expected = fixed + slope * half.amount
         return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
 
     def at(self, amount: Estimate) -> Estimate:
-        """Return the figure for this many tokens or documents."""
+        """Return the cost for a number of tokens or documents."""
         value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
         return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
 
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """What writing takes, by the amount that is written."""
+    """Cost of writing an output, by the amount written."""
 
     written: Line
-    """Bytes."""
+    """Bytes of the output."""
     spilled: Line
     """Bytes of the first pass."""
     seconds: Line
-    """Of a core."""
+    """Core seconds."""
     start: float
-    """Seconds of a core that writing one document took at first."""
+    """Core seconds of the first write in this process, of one document."""
 
 
 def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
-    """Write one document, half of them and all, into a folder that is removed afterwards; none of them is held out."""
+    """Measure an output by writing one, half and all of the documents to a temporary folder; none is held out."""
     if "heldout" in output.settings():
         output = replace(cast("Any", output), heldout=0)
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
@@ -638,7 +646,7 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
 
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
-    """Return bytes written, bytes spilled, and seconds."""
+    """Write documents; return bytes written, bytes of the first pass, and core seconds."""
     clock = CoreClock()
     with tempfile.TemporaryDirectory() as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"

@@ -252,7 +252,7 @@ def test_one_file_does_not_tell_of_others(recipe):
 def test_a_sample_that_is_empty_after_a_stage_says_so(recipe):
     made = lc.plan_cluster(recipe, files=100, cores=2, documents=40, overrides=["stages.min_chars.n=100000"])
     assert [row.stage for row in made.rows] == ["text", "min_chars", "engine"]
-    assert "no document of the sample remains after 'min_chars', so what comes later is missing" in str(made)
+    assert "no document of the sample remains after 'min_chars', so later stages are missing" in str(made)
 
 
 def test_the_documentation_has_the_constants(table):
