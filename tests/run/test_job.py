@@ -938,7 +938,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
     assert lc.funnel(tmp_path / "out").documents == 60
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["left_out"] == {"request": 20}
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "Records that the source left out, by its rules: request 20." in card
+    assert "Records that the source left out, by rule: request 20." in card
 
 
 # -------------------- settings that do not exist

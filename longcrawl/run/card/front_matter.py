@@ -1,4 +1,4 @@
-"""YAML front matter of a dataset card."""
+"""YAML front matter of a dataset card, and citations of the works that a run builds on."""
 
 import re
 from bisect import bisect_right
@@ -30,11 +30,11 @@ _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = 
 
 
 _COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
-"""How Common Crawl names its files: web archives of others are read by the same source."""
+"""Pattern of Common Crawl's file names; the same source also reads other web archives."""
 
 
 _COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
-"""The licence in recipes for its archives, whatever their files are called so far."""
+"""Licence name in recipes for Common Crawl's archives, for which it is cited whatever the names of the files."""
 
 
 _REDPAJAMA = "weber2024redpajama"
@@ -52,30 +52,30 @@ _OF_STAGES = {
     "exact_substring": "lee2022deduplicating",
     "roll": "buckman2024longcrawl64",
 }
-"""The keys of the works that stages come from."""
+"""BibTeX key of the work that a stage comes from, by stage."""
 
 
 @dataclass(frozen=True)
 class Cited:
-    """An entry of BibTeX."""
+    """BibTeX entry, and the parts of a run for which it is cited."""
 
     bibtex: str
     used: tuple[str, ...]
-    """Source, stages and output of a run for which it is cited."""
+    """Names of the source, stages and output for which the entry is cited."""
 
     @property
     def key(self) -> str:
-        """The name by which texts cite it."""
+        """The BibTeX key."""
         found = _ENTRY.match(self.bibtex)
         return found["key"] if found else ""
 
 
 def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> list[Cited]:
-    """Return the works that a run builds on, each once: those of its source, its stages and its output.
+    """Return the distinct works that a run builds on: those of its source, stages and output.
 
     Args:
-        recipe: of a run, as its manifest holds it.
-        inputs: the files that it read, by part.
+        recipe: the recipe in a run's manifest.
+        inputs: the files that the run read, by part.
 
     >>> source, stages = {"builder": "redpajama-v2"}, [{"signal_rules": {}}, {"roll": {}}]
     >>> for each in citations({"source": source, "stages": stages, "outputs": {"rectangle": {}}}, {}):
@@ -92,7 +92,7 @@ def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) ->
 
 
 def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Return a name of the recipe and the entry of its work, in the order of the recipe."""
+    """Yield pairs of a source, stage or output name and the entry of its work, in the order of the recipe."""
     entries = _entries()
     source = recipe["source"]["builder"]
     if source == "redpajama-v2":
@@ -110,7 +110,7 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
 
 
 def names_common_crawl(files: Sequence[str]) -> bool:
-    """Return whether one of these files has a name as Common Crawl gives it."""
+    """Return whether one of these files is named as Common Crawl names files."""
     return any(_COMMON_CRAWL_FILE.search(file) for file in files)
 
 
@@ -121,13 +121,13 @@ def _entries() -> dict[str, str]:
 
 
 def software(version: str) -> Cited:
-    """Return the entry of longcrawl itself."""
+    """Return the entry for longcrawl itself."""
     title = "longcrawl: from a web crawl to long-context training data"
     return Cited(f"@software{{longcrawl,\n  title = {{{title}}},\n  version = {{{version}}}\n}}", ("longcrawl",))
 
 
 def bibtex_problem(text: str) -> str | None:
-    """Describe what keeps a text from being entries of BibTeX; None where nothing does.
+    """Describe why a text is not a list of BibTeX entries, or return None if it is.
 
     >>> bibtex_problem("Smith, 2026")
     'is not BibTeX: write entries such as @misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}'
@@ -145,7 +145,7 @@ def bibtex_problem(text: str) -> str | None:
 
 
 def _end_of(text: str) -> int | None:
-    """Return where the braces that open first are closed; escaped braces do not count."""
+    """Return the offset after the brace that closes the first one, or None; escaped braces do not count."""
     depth = 0
     for brace in re.finditer(r"(?<!\\)[{}]", text):
         depth += 1 if brace[0] == "{" else -1
@@ -155,11 +155,11 @@ def _end_of(text: str) -> int | None:
 
 
 FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\n(?P<block>.*?)^---[ \t]*$\n?", re.MULTILINE | re.DOTALL)
-"""As the Hub finds it: blank lines before it, and blanks behind the dashes, are allowed."""
+"""Pattern of front matter as the Hub finds it: blank lines before it and blanks after the dashes are allowed."""
 LIMITS = [10**power for power in range(3, 13)]
 _NAMES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 SIZES = ("n<1K", *(f"{least}<n<{most}" for least, most in pairwise(_NAMES)), "n>1T")
-"""The Hub's categories of datasets by their rows: one more than there are limits."""
+"""The Hub's size categories by number of rows; there is one more than there are ``LIMITS``."""
 LICENSES = frozenset(
     """
     afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
@@ -173,20 +173,20 @@ LICENSES = frozenset(
     pddl postgresql unknown unlicense wtfpl zlib
     """.split()  # noqa: SIM905  # ninety lines otherwise
 )
-"""Identifiers of licences in the documentation of the Hub; docs/adr/0025-cards-and-reports.md names the sources."""
+"""Licence identifiers in the Hub's documentation; docs/adr/0025-cards-and-reports.md names the sources."""
 
 NO_CODES = ("code", "multilingual")
-"""What the Hub takes as languages beside codes of ISO 639."""
+"""Languages that the Hub accepts beside ISO 639 codes."""
 LANGUAGE = re.compile("[a-z]{2,3}|" + "|".join(NO_CODES))
 NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)?")
 SPLIT = re.compile(r"\w+(?:\.\w+)*")
 
 
 def head_problems(head: Mapping[str, Any]) -> list[str]:
-    """Describe what the Hub would reject, a sentence each, without asking it.
+    """Describe everything in front matter that the Hub would reject, without asking it.
 
     Args:
-        head: the entries of front matter, whoever has written them.
+        head: the entries of front matter, generated or written by a person.
 
     >>> head_problems({"license": "mine", "language": ["English"]})[0]
     "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
@@ -234,7 +234,7 @@ PROBLEMS: Mapping[str, Callable[[Any], str | None]] = {
     "source_datasets": _source,
     "tags": _tag,
 }
-"""What is wrong with a value of an entry."""
+"""Functions that describe the problem with a value or return None, by entry."""
 
 
 def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _split_problems(name: str, files: Any) -> Iterator[str]:
-    """Describe what is wrong with ``data_files``: a pattern, patterns, or splits with their patterns."""
+    """Describe problems with ``data_files``, which may be a pattern, patterns, or splits with patterns."""
     if not isinstance(files, list | str):
         yield f"the configuration {name!r} has no data_files: write a pattern, such as data/*.parquet"
     for each in _listed(files):
@@ -269,14 +269,14 @@ def _split_problems(name: str, files: Any) -> Iterator[str]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return the values of an entry that may be one or a list of them."""
+    """Return an entry's values as a list; the entry may be missing, one value or a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def language_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return the code that the Hub takes for each name of a language; names that have none are left out.
+    """Return the Hub's code for each name of a language; names without one are left out.
 
     >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant", "und", "xx", "code"])
     {'eng_Latn': 'en', 'zh-Hans': 'zh', 'zh-Hant': 'zh', 'code': 'code'}
@@ -287,23 +287,23 @@ def language_codes(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What only a person can say of a dataset: the part of a recipe under ``card``."""
+    """Facts about a dataset that only a person knows: the fields of a recipe under ``card``."""
 
     pretty_name: str | None = None
     license: str = "other"
-    """As the Hub calls it; ``other`` with a name and a link of its own."""
+    """Licence by its identifier on the Hub; ``other`` for one given by ``license_name`` and ``license_link``."""
     license_name: str | None = None
     license_link: str | None = None
     languages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     source_datasets: tuple[str, ...] = ()
-    """Datasets of the Hub that this one comes from, or "original"."""
+    """Hub datasets that this one was made from, or "original"."""
     contact: str | None = None
-    """Whom to ask, in Markdown."""
+    """Contact for questions, in Markdown."""
     opt_out: str | None = None
-    """How somebody has a document taken out, in Markdown."""
+    """Instructions to have a document removed, in Markdown."""
     citation: str | None = None
-    """How the dataset is cited: one or several entries of BibTeX."""
+    """Citation of the dataset: one or more BibTeX entries."""
 
     def __post_init__(self) -> None:
         check_fields(self, RecipeError)
@@ -323,13 +323,13 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def documents_of(manifest: Mapping[str, Any]) -> int:
-    """Count the documents of a run's output."""
+    """Return the number of documents in a run's output."""
     output = manifest["output"]
     return RESULTS[output["format"]].documents(output)
 
 
 def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
-    """Describe what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
+    """Return the kind of a run's output rows ("documents", "entries" or "samples") and their number."""
     splits = manifest["output"].get("splits")
     for what in ("entries", "samples"):
         if isinstance(splits, Mapping) and splits and all(what in recorded for recorded in splits.values()):
@@ -338,11 +338,11 @@ def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
 
 
 SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "warc": ("original",)}
-"""By source, what its documents come from; of other sources only a recipe can know."""
+"""Value of ``source_datasets`` by source; for other sources it can only be given in the recipe."""
 
 
 def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries for a run's card; its ``configs`` name only files that plain `datasets` loads."""
+    """Return the front matter of a run's card; its ``configs`` name only files that plain `datasets` loads."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
     result = RESULTS[manifest["output"]["format"]]
     configs = result.configs(manifest["output"])
@@ -376,7 +376,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the splits of the tables of tokens that a push has made, ``train`` before ``heldout`` or ``val``."""
+    """Return the splits of the token tables that a push has made, ``train`` first."""
     if manifest["output"]["format"] == TOKEN_TABLES:
         return []
     files = [PurePosixPath(name) for name in manifest.get("files", {})]
@@ -385,17 +385,17 @@ def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def yaml_block(entries: Mapping[str, Any]) -> str:
-    """Return front matter as it stands in a card, between two lines of dashes."""
+    """Return front matter as text between two lines of dashes."""
     from huggingface_hub import DatasetCardData
 
     return f"---\n{DatasetCardData(**entries).to_yaml()}\n---\n"
 
 
 def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
-    """Return the entries of a card; none where it has no front matter. ``name`` is that of its file, for messages.
+    """Return the front matter of a card, empty if it has none; ``name`` is its file's name, for messages.
 
     Raises:
-        FormatError: it is not YAML.
+        FormatError: the front matter is not YAML.
 
     """
     text = card.replace("\r\n", "\n")
@@ -416,7 +416,7 @@ def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
 
 
 def card_problems(card: str) -> list[str]:
-    """Describe what the Hub would reject in the front matter of a card, a sentence each, without asking it."""
+    """Describe everything in a card's front matter that the Hub would reject, without asking it."""
     try:
         return head_problems(read_front_matter(card))
     except FormatError as broken:
@@ -424,9 +424,9 @@ def card_problems(card: str) -> list[str]:
 
 
 def config_info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return features and splits of a configuration, out of the footers of its files; None where there are none.
+    """Return features and splits of a configuration from the footers of its files, or None if it has no files.
 
-    ``num_bytes`` is that of the columns in the files before compression.
+    ``num_bytes`` is the size of the columns before compression.
     """
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
@@ -455,20 +455,21 @@ def _features(schema: pa.Schema) -> list[dict[str, Any]]:
         return [{"name": name, "dtype": dtype} for name, dtype in plain.items()]
     from datasets import Features
 
-    found: list[dict[str, Any]] = Features.from_arrow_schema(schema)._to_yaml_list()  # noqa: SLF001  # it has no public one
+    found: list[dict[str, Any]] = Features.from_arrow_schema(schema)._to_yaml_list()  # noqa: SLF001  # there is no public method
     return found
 
 
 def _bcp47(name: str, code: str) -> str:
-    """Name a language with script and region as BCP 47 does: the shortest code comes first."""
+    """Return the BCP 47 tag of a language with script and region, which begins with the shortest code."""
     return "-".join([code, *re.split("[-_]", name)[1:]])
 
 
 def spoken(manifest: Mapping[str, Any]) -> list[str]:
-    """Name the languages of a dataset as its documents, its recipe or its card name them.
+    """Return the names of a dataset's languages.
 
-    They are what the card says, else what the language filter keeps, else what was asked for, else what was found.
-    What was kept or asked for counts only as far as it was found, where languages are known.
+    They are the ``languages`` of the card, or those that the language filter keeps, or those that the source was asked
+    for, or those of the documents; the first that is given. If documents name languages, languages kept or asked for
+    are only returned if some document has them.
     """
     recipe = manifest["recipe"]
     if languages := facts_of(manifest)["languages"]:

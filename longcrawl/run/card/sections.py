@@ -1,9 +1,7 @@
-"""Sections of a dataset card, and its datasheet.
+"""Sections of a dataset card and its datasheet, written from a run's folder and manifest.
 
-They are written from the folder of a run and its manifest.
-
-The form is that of Gebru et al., "Datasheets for Datasets", 2018: seven parts, questions and answers. They are in
-cards/datasheet.md; this module fills in what a manifest knows.
+The datasheet has the form of Gebru et al., "Datasheets for Datasets", 2018: seven parts of questions and answers. They
+are in cards/datasheet.md; this module fills in the facts of the manifest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,34 +35,34 @@ from longcrawl.text import SignalRules
 from longcrawl.text.filters import WORD_COUNT
 
 NOT_RECORDED = "Not recorded."
-NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage that does."
+NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage for deduplication."
 LISTED = "listed_duplicates"
 PERSONAL_DATA = "personal_data"
 NAMES_NO_OTHER = (LISTED, "exact_substring")
-"""Stages that look for duplicates, and do not say of what a document is one."""
+"""Stages that look for duplicates but do not record which document a duplicate repeats."""
 TAKES_OUT = {
-    "extract_text": "all of a page but its main text",
+    "extract_text": "everything but the main text of pages",
     "line_corrections": "lines",
     "c4_quality": "lines",
-    "exact_substring": "passages that occur elsewhere too",
+    "exact_substring": "passages that also occur elsewhere",
     "decontaminate": "passages of evaluation sets",
-    "personal_data": "personal data, for which a word stands",
-    "truncate": "what follows after a number of tokens",
+    "personal_data": "personal data (replaced by a word)",
+    "truncate": "tokens beyond a limit",
 }
-"""What stages take out of documents that stay."""
+"""Descriptions of the parts that stages remove from kept documents."""
 
 
 def datasheet(
     manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel, instance: str, cut: str = ""
 ) -> str:
-    """Return the seven parts in Markdown.
+    """Return the datasheet's seven parts in Markdown.
 
     Args:
-        manifest: that of a run.
-        facts: what a person says of the dataset.
-        funnel: that of the run.
-        instance: what an instance is, a sentence.
-        cut: how much of documents its output does not hold, a sentence; "" where that is not known or nothing.
+        manifest: the manifest of a run.
+        facts: the recipe's ``card`` fields.
+        funnel: the funnel of the run.
+        instance: a sentence that describes an instance.
+        cut: a sentence on the share of documents missing from the output; "" if that is unknown or nothing.
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
     template = read_template("datasheet.md")
@@ -109,14 +107,14 @@ def _instances(manifest: Mapping[str, Any]) -> str:
     if what == "documents":
         return f"{documents}."
     one = {"entries": "entry", "samples": "sample"}[what]
-    return f"{counted(count, one, what)}, of {documents}."
+    return f"{counted(count, one, what)} from {documents}."
 
 
 def _columns(manifest: Mapping[str, Any]) -> str:
     columns = {"its URL": "domains", "its language": "languages"}
     known = [name for name, each in columns.items() if any(manifest["analysis"][each])]
     said = ", ".join(["its id", *known])
-    return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"Of each document {said}."
+    return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"For each document {said}."
 
 
 def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
@@ -124,16 +122,16 @@ def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
     languages = analysis["languages"]
     counts = {
         "a URL": analysis["without_url"],
-        # Where no document names one, languages are not recorded at all.
+        # If no document names a language, languages are not recorded at all.
         "a language": languages.get("", 0) if any(languages) else 0,
     }
     known = [f"{counted(count, 'document')} without {what}" for what, count in counts.items() if count]
     said = [cut, *([f"{', '.join(known)}."] if known else []), *_taken_out(manifest, funnel, cut)]
-    return " ".join(each for each in said if each) or "Nothing that is known of."
+    return " ".join(each for each in said if each) or "Nothing is known to be missing."
 
 
 def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
-    """Describe which personal data were looked for, and what became of them."""
+    """Describe the kinds of personal data that stages looked for and the number of places they found."""
     names = [name for stage in recipe["stages"] for name in stage]
     settings = [each for stage in recipe["stages"] for each in stage.values()]
     edits = {row.stage: row.edits for row in funnel}
@@ -142,42 +140,44 @@ def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
         if name == PERSONAL_DATA:
             changed = edits.get(label)
             places = sum(rule.places for rule in changed.rules.values()) if changed else 0
-            done = {"mask": "were replaced", "tag": "are tagged", "drop": "made documents leave"}[each["policy"]]
+            done = {"mask": "replaced", "tag": "tagged", "drop": "found; documents over the limit were removed"}[
+                each["policy"]
+            ]
             said.append(f"{code(label)} looked for {', '.join(each['kinds'])}: {counted(places, 'place')} {done}.")
     if not said:
-        return "Not recorded. Nobody has looked for it, nor for names and addresses."
+        return "Not recorded. No stage looked for personal data, names or addresses."
     return " ".join([*said, "Names and postal addresses were not looked for."])
 
 
 def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[str]:
-    """List what stages took out of documents, and how much."""
+    """List the parts that stages removed from kept documents, with amounts."""
     names = [name for stage in manifest["recipe"]["stages"] for name in stage]
     settings = [each for stage in manifest["recipe"]["stages"] for each in stage.values()]
     edits = {row.stage: row.edits for row in funnel}
-    said: dict[str, list[str]] = {"": [], "; how much is not counted": []}
+    said: dict[str, list[str]] = {"": [], "; the amount was not counted": []}
     for label, name, each in zip(label_stages(names), names, settings, strict=True):
         takes = "mask" if name == PERSONAL_DATA else "cut"
         if name not in TAKES_OUT or each.get("policy", takes) != takes or (cut and name == "truncate"):
             continue
-        taken = f"by {code(label)} {TAKES_OUT[name]}"
+        taken = f"{TAKES_OUT[name]} by {code(label)}"
         if name == "extract_text":
-            said["; how much is not counted"].append(taken)
+            said["; the amount was not counted"].append(taken)
         elif (found := edits.get(label)) is not None:
             said[""].append(f"{taken} ({found.removed:,} {found.unit} of {counted(found.documents, 'document')})")
-    return [f"Stages took out of documents: {', '.join(each)}{how}." for how, each in said.items() if each]
+    return [f"Removed from documents: {', '.join(each)}{how}." for how, each in said.items() if each]
 
 
 def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:
-    """Return whether the ledger names for removed documents those that they duplicate."""
+    """Describe whether the ledger names the document that each removed duplicate repeats."""
     recipe = manifest["recipe"]
     names = [name for stage in recipe["stages"] for name in stage]
     removed = {row.stage: row.removed for row in funnel}
     left = {name for label, name in zip(label_stages(names), names, strict=True) if removed.get(label)}
     found = left.intersection(looked_for(recipe))
     if found.difference(NAMES_NO_OTHER):
-        return "Only which documents were removed as duplicates of which, in `ledger/`."
+        return "Only those of duplicates: `ledger/` names the document that each removed duplicate repeats."
     if LISTED in found:
-        return f"No: {code(LISTED)} does not say of which document one is a duplicate."
+        return f"No: {code(LISTED)} does not name the document that a duplicate repeats."
     return "No."
 
 
@@ -185,15 +185,15 @@ def _splits(output: Mapping[str, Any]) -> str:
     found = sorted(output.get("splits") or output.get("shapes") or {}, reverse=True)
     held_out = [f"`{name}`" for name in found if name != "train"]
     if not held_out:
-        return "No: all is `train`."
-    return f"`train` to train on, {', '.join(held_out)} held out by one draw of documents."
+        return "No: all data is in `train`."
+    return f"`train` for training. Held out by one draw of documents: {', '.join(held_out)}."
 
 
 def _redundancy(recipe: Mapping[str, Any]) -> str:
     found = looked_for(recipe)
     if not found:
         return NOT_LOOKED_FOR
-    return f"Duplicates were looked for by {', '.join(map(code, found))}; the kept documents may still be similar."
+    return f"Duplicates were looked for by {', '.join(map(code, found))}; kept documents may still be similar."
 
 
 def _damage(manifest: Mapping[str, Any]) -> str:
@@ -205,7 +205,7 @@ def _source(manifest: Mapping[str, Any]) -> str:
     inputs = manifest["inputs"]
     files = sum(map(len, inputs.values()))
     counts = [counted(files, "file")] * bool(files) + [counted(len(inputs), "part")] * bool(inputs)
-    read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""
+    read = f" from {' in '.join(counts)}, listed in `manifest.json`" if inputs else ""
     return f"{code(manifest['recipe']['source']['builder'])}{read}"
 
 
@@ -222,40 +222,40 @@ PICTURES = {
     "domains": "Domains with most documents",
     "languages": "Languages with most documents",
 }
-"""What each picture shows; they lie in ``card/NAME.svg``."""
+"""Titles of the pictures in ``card/NAME.svg``."""
 
 
 TOKEN_COLUMNS = {
     "beginning": "the text of its first tokens",
-    "text": "decoded from `input_ids`; of a rolled row from where its document begins",
-    "roll": "by how many tokens `input_ids` are rolled: a row may start in the middle of its document",
-    "overlap": "how many tokens a window begins with that the one before ended with; no loss is due on them",
-    "capacity": "of its bucket",
-    "seq_lengths": "tokens of each piece of a sample, with those joined to it: attention and positions begin again",
-    "n_tokens": "of `input_ids`",
-    "loss_mask": "for each token, false where no loss is due",
+    "text": "the text of `input_ids`; for a rolled row, from the beginning of its document",
+    "roll": "number of tokens by which `input_ids` are rolled: a row may start in the middle of its document",
+    "overlap": "number of tokens at the beginning that repeat the end of the window before; they have no loss",
+    "capacity": "capacity of the sample's bucket",
+    "seq_lengths": "tokens of each piece of a sample, with the pieces joined to it: attention and positions restart",
+    "n_tokens": "number of tokens in `input_ids`",
+    "loss_mask": "a value for each token: false means no loss",
 }
-"""Columns of tables of tokens that need words."""
+"""Descriptions of the columns of token tables whose names are not enough."""
 
 
 @dataclass(frozen=True)
 class CardSource:
-    """What a card is written from."""
+    """Input of a card: the folder of a run, its manifest, and the pictures that exist."""
 
     folder: Path
     manifest: Mapping[str, Any]
     pictures: Sequence[str] = ()
-    """The names of those that are drawn."""
+    """Names of the pictures that are drawn."""
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """Every field of the recipe, spelled out."""
+        """The recipe, with every field spelled out."""
         found: Mapping[str, Any] = self.manifest["recipe"]
         return found
 
     @property
     def output(self) -> Mapping[str, Any]:
-        """What the writer says of its output."""
+        """The manifest's description of the output."""
         found: Mapping[str, Any] = self.manifest["output"]
         return found
 
@@ -266,45 +266,45 @@ class CardSource:
 
     @cached_property
     def funnel(self) -> Funnel:
-        """How many documents each stage kept."""
+        """The documents kept by each stage."""
         return Funnel.from_dict(self.manifest["funnel"])
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What a person says of the dataset."""
+        """The fields of the recipe under ``card``."""
         return facts_of(self.manifest)
 
     @cached_property
     def analysis(self) -> Analysis:
-        """What is in the output."""
+        """The statistics of the output."""
         return Analysis.from_dict(self.manifest["analysis"])
 
     @property
     def source_lengths(self) -> Lengths | None:
-        """Lengths of the texts as the source gave them."""
+        """The lengths of the source's texts, or None if they were not counted."""
         found = self.manifest.get("source_lengths")
         return None if found is None else Lengths.from_dict(found)
 
     def picture(self, name: str) -> list[str]:
-        """Return the picture of this name, if it is drawn."""
+        """Return Markdown for a picture, or nothing if it is not drawn."""
         return [f"![{PICTURES[name]}](card/{name}.svg)"] if name in self.pictures else []
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a card below a heading of its own."""
+    """Part of a card under its own heading."""
 
     title: str
     body: Callable[[CardSource], str]
 
     def __call__(self, card: CardSource) -> str:
-        """Return it in Markdown; "" where there is nothing to tell."""
+        """Return the section in Markdown, or "" if it is empty."""
         text = self.body(card)
         return paragraphs(f"## {self.title}", text) if text else ""
 
 
 def token_tables(card: CardSource) -> str:
-    """Describe how the tables of tokens load, their columns and how large they are; "" if there are none."""
+    """Describe how to load the tables of tokens, their columns and sizes; "" if there are none."""
     tables = sorted((card.folder / TOKEN_TABLES).glob("*.parquet"))
     if not tables:
         return ""
@@ -325,35 +325,35 @@ def _below(manifest: Mapping[str, Any], folder: str) -> list[Any]:
 
 
 def paragraphs(*texts: str) -> str:
-    """Put an empty line between paragraphs; "" is none."""
+    """Join paragraphs with empty lines; skip empty ones."""
     return "\n\n".join(text for text in texts if text)
 
 
 _count, _share = partial(Column, kind="count"), partial(Column, kind="share")
 PERCENT = "\u00a0%"
-"""No line of a narrow cell begins with it."""
+"""Percent sign with a no-break space, so that a narrow cell does not wrap before it."""
 LONGEST_ID = 80
 MOST_REASONS = 40
 MOST_CLUSTERS = 10
 MOST_NAMES = 20
 MOST_SPANS = 10
 MOST_DUPLICATES = 20_000_000
-"""Duplicates whose clusters are looked for: their ids are held in memory."""
+"""Largest number of removed documents for which clusters are searched; their ids are held in memory."""
 
 
 def funnel_and_rates(card: CardSource) -> str:
-    """Return documents and characters after each stage."""
+    """Return the section on documents and characters after each stage."""
     return paragraphs(
         *card.picture("funnel"),
         _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
-        "`longcrawl why RUN ID` says why a document was removed; `ledger/` holds the reason for each."
+        "`longcrawl why RUN ID` shows why a document was removed; `ledger/` has the reason for each."
         if card.funnel.kept < card.funnel.documents
         else "",
     )
 
 
 def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
-    """Return documents, and characters where they were counted, after each stage, beside the figures of a reference."""
+    """Return a table of the documents and, if counted, characters after each stage, beside reference figures."""
     stage, kept, of_all, of_before, *rest = rates.columns
     columns = [stage, kept, Column("removed", "count"), of_all, of_before._replace(title="of the stage before")]
     if rates.has_characters:
@@ -368,7 +368,7 @@ def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
 
 
 def reasons(card: CardSource) -> str:
-    """Return the rules that removed most documents."""
+    """Return the section on the rules that removed most documents."""
     ranked, documents = ranked_rules(card.funnel), card.funnel.documents
     if not ranked:
         return "No document was removed."
@@ -378,13 +378,13 @@ def reasons(card: CardSource) -> str:
         [stage, Code(rule), count, count / max(documents, 1), count / removed]
         for stage, rule, count in ranked[:MOST_REASONS]
     ]
-    more = f" The {MOST_REASONS} rules that removed most, of {len(ranked)}." if len(ranked) > MOST_REASONS else ""
+    more = f" The table has the first {MOST_REASONS} of {len(ranked)} rules." if len(ranked) > MOST_REASONS else ""
     said = f"{removed:,} of {documents:,} documents were removed, each by the first rule that it failed.{more}"
     return paragraphs(*card.picture("reasons"), Table(columns, rows).markdown(PERCENT), said)
 
 
 def edited(card: CardSource) -> str:
-    """Return what stages changed in documents; "" where they changed nothing."""
+    """Return the section on changes that stages made to documents; "" if there are none."""
     changed = [(row.stage, row.edits) for row in card.funnel if row.edits is not None]
     rows: list[list[Cell]] = [
         [stage, Code(rule), edits.unit, counts.places, counts.touched, counts.removed]
@@ -397,21 +397,21 @@ def edited(card: CardSource) -> str:
     said = [f"{code(stage)} {edits.documents:,}" for stage, edits in changed]
     return paragraphs(
         Table(columns, rows).markdown(),
-        f"Documents changed, removed ones included: {', '.join(said)}. `edits/` holds every place, and for "
-        "repeated text where else it stands; `longcrawl why RUN ID` shows those of one document.",
+        f"Documents changed, removed ones included: {', '.join(said)}. `edits/` lists every change, and for "
+        "repeated text its other place; `longcrawl why RUN ID` shows the changes in one document.",
         *_repeated(card),
     )
 
 
 def _repeated(card: CardSource) -> Iterator[str]:
-    """Return the spans that occur most often."""
+    """Yield tables of evaluation sets found in documents, and of the most frequent spans."""
     with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = repeated_spans(edits, MOST_SPANS)
         for table in contaminated_tables(edits):
-            yield "What documents had of evaluation sets, removed documents included:"
+            yield "Passages of evaluation sets in documents, removed documents included:"
             yield table.markdown()
     if found:
-        yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
+        yield "The most frequent spans, by their first place, and how many other spans begin with the same text:"
         columns = [Column("document"), Column("characters"), _count("other spans")]
         spans = ["" if each.place is None else "{:,}-{:,}".format(*each.place) for each in found]
         rows: list[list[Cell]] = [[_id(each.id), span, each.others] for each, span in zip(found, spans, strict=True)]
@@ -423,27 +423,27 @@ def _id(document: str) -> Code:
 
 
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
-    """Return stage, rule and removed documents by it, most first."""
+    """Return stage, rule and number of removed documents, largest number first."""
     found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
     return sorted(found, key=lambda reason: (-reason[2], reason[0], reason[1]))
 
 
 def lengths(card: CardSource) -> str:
-    """Return how long texts were at the source, and how long what was kept is."""
+    """Return the section on the lengths of texts at the source and of kept documents."""
     said: list[str] = []
     before = card.source_lengths
     after = list(card.analysis.lengths)
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     if before is None:
-        said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
+        said.append("The lengths of texts at the source were not counted: it has none, or pages to be extracted.")
     elif same is not None:
         after.remove(same)
         said.append(_before_and_after(before, same))
     else:
-        said += [f"Before, at the source, in {before.unit}:", length_table(before).markdown()]
+        said += [f"At the source, in {before.unit}:", length_table(before).markdown()]
     for each in after:
         whole = " of whole documents" if each.unit == "tokens" else ""
-        said += [f"After, of what was kept, in {each.unit}{whole}:", length_table(each).markdown()]
+        said += [f"Kept documents, in {each.unit}{whole}:", length_table(each).markdown()]
     return paragraphs(*card.picture("lengths"), *said)
 
 
@@ -457,11 +457,11 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
     ]
     shown = Table(columns, compared_lengths(before, after)).markdown(PERCENT)
     total = [f"{sum(each.total.values()):,} in all and {each.mean:,.0f} on average" for each in (before, after)]
-    return f"{shown}\n\nAt the source {total[0]}, of what was kept {total[1]}, in {before.unit}."
+    return f"{shown}\n\nIn {before.unit}: {total[0]} at the source; {total[1]} in kept documents."
 
 
 def compared_lengths(before: Lengths, after: Lengths) -> list[tuple[str, int, float, int, float]]:
-    """Return a row for each bin: its name, documents at the source and their share, kept documents and theirs."""
+    """Return a row for each bin: its name, documents at the source and their share, kept documents and their share."""
     bins = range(min(before.bins.start, after.bins.start), max(before.bins.stop, after.bins.stop))
     came, kept = (max(sum(each.documents.values()), 1) for each in (before, after))
     counts = [(number, before.documents.get(number, 0), after.documents.get(number, 0)) for number in bins]
@@ -469,7 +469,7 @@ def compared_lengths(before: Lengths, after: Lengths) -> list[tuple[str, int, fl
 
 
 def places(card: CardSource) -> str:
-    """Return domains and languages."""
+    """Return the section on domains and languages."""
     tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
     none = "The documents have neither URLs nor languages."
     pictures = [*card.picture("domains"), *card.picture("languages")]
@@ -477,12 +477,12 @@ def places(card: CardSource) -> str:
 
 
 def _languages(card: CardSource) -> Iterator[str]:
-    """Describe the languages that a recipe names where documents do not, and names that front matter cannot take."""
+    """Describe languages named only by the recipe, and languages that the front matter cannot name."""
     names = spoken(card.manifest)
     if names and not any(card.analysis.languages):
-        yield f"The documents name no language; by the recipe it is {_listed(names)}."
+        yield f"The documents name no language; according to the recipe it is {_listed(names)}."
     if unknown := [name for name in names if name not in language_codes(names)]:
-        yield f"The front matter of this card leaves out {_listed(unknown)}, which ISO 639 has no code for."
+        yield f"The front matter of this card omits {_listed(unknown)}, for which ISO 639 has no code."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -493,15 +493,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def duplicates(card: CardSource) -> str:
-    """Return the largest clusters of duplicates."""
+    """Return the section on the largest clusters of duplicates."""
     stages = [row.stage for row in card.funnel]
-    # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
+    # The removed documents are an upper limit of the duplicates; only the ledger has the exact number.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
-        return "Too many documents were removed to look for clusters here; `longcrawl clusters RUN` does."
+        return "Too many documents were removed to list clusters here; use `longcrawl clusters RUN`."
     with open_ledger(card.folder / LEDGER) as ledger:
         found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
     listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
-    by_list = f"{listed:,} documents were removed by `{LISTED}`: a list that does not say of what each is a duplicate."
+    by_list = f"{listed:,} documents were removed by `{LISTED}`, a list that does not name the documents they repeat."
     if not found.count:
         none = "No document was removed as the duplicate of another one." if looked_for(card.recipe) else NOT_LOOKED_FOR
         return by_list if listed else none
@@ -509,7 +509,7 @@ def duplicates(card: CardSource) -> str:
     shown = Table(columns, [_cluster_row(each) for each in found]).markdown()
     said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
     return paragraphs(
-        said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of each differ."
+        said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of a cluster differ."
     )
 
 
@@ -524,14 +524,14 @@ def _cluster_row(cluster: Cluster) -> list[Cell]:
 
 
 def warnings(card: CardSource) -> Iterator[str]:
-    """Return what a reader must know first."""
+    """Yield the warnings of stages for readers of the card."""
     for label, found in card.manifest.get("warnings", {}).items():
         for sentence in found:
             yield f"> **Warning.** {code(label)}: {plain(sentence)}."
 
 
 def materials(card: CardSource) -> Iterator[str]:
-    """Return what of others stages worked with: what it is, its licence and SHA-256."""
+    """Yield the third-party materials used by stages, each with description, licence and SHA-256."""
     for label, used in card.manifest.get("materials", {}).items():
         for path, about in used.items():
             known = [str(about[name]) for name in ("about", "url") if name in about]
@@ -539,24 +539,21 @@ def materials(card: CardSource) -> Iterator[str]:
             yield f"- {code(label)} used {code(path)}: {said}; SHA-256 `{about['sha256']}`"
 
 
-SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
+SOURCES_LIMIT = "The text comes from its sources, with their licences, errors and biases, and has not been cleared."
 
 
 class Limit(NamedTuple):
-    """A sentence of ours, in which backticks mean code, and what is cited behind it, in which nothing means anything.
-
-    What is cited has no full stop of its own.
-    """
+    """Sentence on a limit in Markdown, followed by cited plain text, which is escaped and gets a full stop."""
 
     said: str
     cited: str = ""
 
 
 def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
-    """Return the limits of the output, of what stages have removed and reported, and of the source.
+    """Return the limits of the output, of stages that cap lengths, of reports, and of the source.
 
     Args:
-        manifest: that of a run.
+        manifest: the manifest of a run.
     """
     output = manifest["output"]
     reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]
@@ -565,7 +562,7 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
 
 
 def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Describe of stages that remove documents for their length where the longest books are missing."""
+    """Describe the stages that remove documents above a length, and so the longest books."""
     for stage in recipe["stages"]:
         ((name, settings),) = stage.items()
         caps = [settings.get("max_words")]
@@ -573,7 +570,7 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
             try:
                 found = build(SignalRules, settings, name, RecipeError).rules()
             except RecipeError:
-                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is unknown."
+                yield f"`{name}` has settings of another longcrawl, so whether it removes long documents is unknown."
                 continue
             caps += [each.bound for each in found if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
         for cap in caps:
@@ -582,10 +579,10 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
 
 
 def takedowns(card: CardSource) -> str:
-    """List what was taken out on request, by date; "" where nothing was."""
+    """Return the section on documents removed on request, by date; "" if there are none."""
     records: Sequence[Mapping[str, Any]] = card.manifest.get("takedowns", [])
     if not records:
         return ""
     lines = [f"- {plain(str(each['asked']))}: {counted(each['documents'], 'document')}" for each in records]
-    about = "Documents were taken out on request. `takedown.json` has the requests, the changed files and the proof."
+    about = "Documents were removed on request. `takedown.json` lists the requests, the changed files and the proof."
     return paragraphs(about, "\n".join(lines))

@@ -1,16 +1,16 @@
-"""Writes the dataset card of a run.
+"""Writer of a run's dataset card, which keeps edits when the card is written again.
 
-A finished run's card is written again with pictures, by a newer longcrawl, or after a person has edited it. What a
-person has changed in it is kept. Each generated section stands between two comments, which no page shows::
+The card of a finished run may be written again to add pictures, by a newer longcrawl, or after a person has edited it.
+Edits are kept. Each generated section is between two comments, which are hidden when the card is displayed::
 
     <!-- longcrawl:funnel 0f3a5d7c9b12 -->
     …
     <!-- /longcrawl:funnel -->
 
-The number is the beginning of the SHA-256 of the text as it was generated: a text that has another one is a person's,
-and so is all that stands outside of sections. A last comment does the same for the entries of the front matter, and
-names the sections, so that one that a person has removed stays away. All of that is in the card itself: it survives a
-download, an upgrade of longcrawl, and whoever edits the card on the Hub.
+The number is the beginning of the SHA-256 of the generated text. A section with another SHA-256 was edited, and all
+text outside of sections was written by a person. A last comment has the same digests for the entries of the front
+matter, and names the generated sections, so that a section that a person removed is not added again. All of this is in
+the card itself, so it survives a download, an upgrade of longcrawl and edits on the Hub.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ from longcrawl.urls import REPOSITORY
 
 
 def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return description, citation and licence as the recipe of a run has them."""
+    """Return the description, citation and licence of a run, from its recipe."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
     works = [*citations(recipe, input_names(manifest)), software(manifest["versions"]["longcrawl"])]
     name = facts["pretty_name"] or recipe["name"]
@@ -62,35 +62,35 @@ def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def about_output(folder: Path) -> dict[str, str] | None:
-    """Return them of the run whose folder or output this is; None if there is no manifest that can be read."""
+    """Return description, citation and licence for a run's folder or output, or None without a readable manifest."""
     for place in (folder, folder.absolute().parent):
         if (place / MANIFEST).is_file():
             try:
                 return about_run(read_manifest(place))
-            except RunError:  # The output is read without it, and verify reports it.
+            except RunError:  # the output can be read without a manifest, and verify reports the damage
                 return None
     return None
 
 
 FOLDERS, FILES = ("data_dir", "lists", "base_url"), ("data_files", "paths", "against")
-"""Fields whose values are paths, whatever they look like."""
+"""Fields with values that are always paths: of folders, and of files."""
 REPOSITORIES = "decontaminate"
-"""The stage whose ``against`` takes ids of repositories, too: of what looks like both, folders are rare there."""
+"""Stage with a field ``against`` that also takes Hub ids; an ambiguous value there is taken for an id."""
 PATH = re.compile(
     r"(?!.*://)(?:/|~|\.{1,2}/|file://).*"
     r"|(?!.*://).*\.(?:json|jsonl|tiktoken|txt|ya?ml|csv|bin|ftz|model|arpa|parquet|gz|zst|warc)",
     re.DOTALL,
 )
-"""What other values are paths, and neither names of what is shipped nor of repositories on the Hub."""
+"""Pattern of values that are paths in other fields, and not names of shipped files or Hub repositories."""
 
 
 def local_paths(recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the paths of a machine that a recipe names, by what ``--set`` calls them.
+    """Return the local paths in a recipe, by their ``--set`` keys.
 
-    URLs, names of what is shipped and ids of repositories are no paths.
+    URLs, names of shipped files and ids of repositories do not count.
 
     Args:
-        recipe: with every field spelled out, as a manifest holds it.
+        recipe: a recipe from a manifest, with every field spelled out.
 
     >>> stages = [{"tokenize": {"tokenizer": "tok.json"}}, {"tokenize": {"tokenizer": "gpt2"}}]
     >>> local_paths({"source": {"builder": "text", "data_dir": "texts"}, "stages": stages, "outputs": {}})
@@ -123,7 +123,7 @@ def _paths(value: Any, *, always: bool) -> Iterator[str]:
 
 
 def elsewhere(recipe: Mapping[str, Any]) -> str:
-    """Return what is appended to ``longcrawl run`` where local paths of a recipe differ; "" where it has none."""
+    """Return the options of ``longcrawl run`` that replace a recipe's local paths; "" if it has none."""
     said = []
     for name in local_paths(recipe):
         section, *_, field = name.split(".")
@@ -140,7 +140,7 @@ def elsewhere(recipe: Mapping[str, Any]) -> str:
 
 TEXT = "#7a7a7a"
 FIRST, SECOND = "#2b83c4", "#e69f00"
-"""Blue and orange, which differ to every kind of eye."""
+"""Blue and orange, which people with any form of colour blindness can tell apart."""
 MOST_BARS = 15
 MOST_LETTERS = 44
 MOST_TICKS = 9
@@ -162,7 +162,7 @@ STYLE = {
 
 
 def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what a manifest has to show, as SVG by name; pictures of nothing are left out.
+    """Draw the pictures of a manifest and return them as SVG, by name; empty pictures are left out.
 
     Raises:
         StageError: matplotlib is not installed.
@@ -224,7 +224,7 @@ def _ranked(figure: Any, counts: Mapping[str, int]) -> None:
 
 
 def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequence[str], colour: str) -> None:
-    """Draw a bar to each name, the first on top, with its number at its end; no axis says it twice."""
+    """Draw a horizontal bar for each name, the first on top, with its label at the end and no value axis."""
     figure.set_size_inches(WIDTH, 0.75 + BAR_HEIGHT * len(names))
     axes = figure.add_subplot()
     bars = axes.barh(range(len(names)), values, color=colour, height=0.72)
@@ -265,7 +265,7 @@ def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
 
 
 def _least(number: int) -> str:
-    """Name a bin by its least length: ``4Ki`` and up."""
+    """Return a short label of a bin by its least length, such as ``4Ki+``."""
     least = 1 << number - 1 if number else 0
     for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
         if least >= size:
@@ -280,18 +280,18 @@ def _short(name: str) -> str:
 
 CARD = "README.md"
 PICTURE_FOLDER = "card"
-"""Where pictures lie in a run."""
+"""Folder of a run for pictures."""
 MOST_BAD_FILES = 50
 
 PLACE = (
-    "`user/name` stands for this repository on the Hub, `hf://datasets/user/name` for its files. The path of a local "
-    "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
+    "`user/name` is this repository on the Hub, and `hf://datasets/user/name` its files. The path of a local copy "
+    "replaces both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
 )
-REMOVED = 'Why each other document was removed, `load_dataset("user/name", "ledger", split="removed")` says.'
-NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
+REMOVED = 'The removed documents, with reasons: `load_dataset("user/name", "ledger", split="removed")`.'
+NO_CONTACT = "No contact is recorded. Ask the publisher of this dataset: see the repository it came from."
 NO_OPT_OUT = (
-    "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
-    "the tables say which documents these are, and a recipe made again without them leaves them out."
+    "No way to opt out is recorded. A request for removal may name a URL or an id; "
+    "the tables show which documents it means, and another run of the recipe can leave them out."
 )
 DIGITS = 12
 _SECTION = re.compile(
@@ -317,10 +317,10 @@ def _made(card: sections.CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     paths = elsewhere(recipe)
-    moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
+    moved = ["It names paths on the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
     return sections.paragraphs(
         f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card, digest `{manifest['digest']}`. "
-        "With the same versions and input, this makes the dataset again, byte for byte:",
+        "With the same versions and input, this reproduces the dataset byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         *moved,
         *_listed(card),
@@ -333,12 +333,12 @@ def _made(card: sections.CardSource) -> str:
 
 
 def _listed(card: sections.CardSource) -> Iterator[str]:
-    """Return which lists of paths named the input, where some did."""
+    """Yield a description of the lists of paths that named the input, if there are any."""
     lists, source = card.manifest.get("lists", {}), card.recipe["source"]
     if lists:
         chosen = "all" if source.get("files") is None else code(source["files"])
         total = counted(sum(each["paths"] for each in lists.values()), "path")
-        yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, which these lists name:"
+        yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, named by these lists:"
         yield "\n".join(
             f"- {code(name)}: {counted(each['paths'], 'path')}, SHA-256 `{each['sha256']}`"
             for name, each in lists.items()
@@ -366,9 +366,9 @@ def _broken(card: sections.CardSource) -> str:
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
     rules = card.manifest["left_out"]
     described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
-    left_out = [f"Records that the source left out, by its rules: {described}."] if rules else []
+    left_out = [f"Records that the source left out, by rule: {described}."] if rules else []
     encodings = ", ".join(f"{plain(name)} {count:,}" for name, count in card.manifest.get("encodings", {}).items())
-    decoded = [f"Files or pages that were decoded, by encoding: {encodings}."] if encodings else []
+    decoded = [f"Decoded files or pages, by encoding: {encodings}."] if encodings else []
     return sections.paragraphs("\n".join(lines), *left_out, *decoded)
 
 
@@ -384,11 +384,11 @@ def _citation(card: sections.CardSource) -> str:
     made_by = software(card.manifest["versions"]["longcrawl"])
     own = str(card.facts["citation"] or "").strip()
     said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
-    builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
+    builds = f"It builds on {', '.join(said)}; it was made by `{made_by.key}`:" if said else f"Made by `{made_by.key}`:"
     entries = fenced("\n\n".join(each.bibtex for each in (*works, made_by)), "bibtex")
     if own:
         return sections.paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
-    return sections.paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
+    return sections.paragraphs(f"No citation of this dataset itself is recorded. {builds}", entries)
 
 
 def _datasheet(card: sections.CardSource) -> str:
@@ -415,11 +415,11 @@ SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "citation": sections.Section("Citation", _citation),
     "datasheet": sections.Section("Datasheet", _datasheet),
 }
-"""Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
+"""Sections by the name in their comments, in the order of the card; sections that return "" are left out."""
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write ``README.md`` for a run."""
+    """Write the card of a run, ``README.md``."""
     text = card_text(front_matter(folder, manifest), _sections(folder, manifest, ()))
     write_text(folder / CARD, text)
 
@@ -431,26 +431,26 @@ def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]
 
 @dataclass(frozen=True)
 class Merged:
-    """A card, and what in it is a person's."""
+    """Card with kept edits, and a list of these."""
 
     text: str
     kept: tuple[str, ...]
-    """Sections, and entries of the front matter as "head license", that were changed, added or removed by a person."""
+    """Sections, and front matter entries such as "head license", that a person changed, added or removed."""
     head: Mapping[str, Any]
-    """The entries of its front matter."""
+    """Entries of the front matter."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card that was written again."""
+    """Result of writing a card again."""
 
     path: str
     kept: tuple[str, ...]
-    """What a person has changed in it and is still there."""
+    """Names of the parts with kept edits, as in ``Merged.kept``."""
     pictures: tuple[str, ...]
-    """Paths in the run."""
+    """Paths of the pictures in the run."""
     problems: tuple[str, ...] = ()
-    """What the Hub would reject in its front matter, a sentence each; the card is written all the same."""
+    """Problems in the front matter for which the Hub would reject it; the card is written anyway."""
 
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
@@ -460,19 +460,19 @@ class Card:
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
-    """Write the card of a finished run again, from its manifest and ledger, and keep what a person has changed in it.
+    """Write the card of a finished run again, from its manifest and ledger, and keep edits.
 
-    The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
-    stay. Without edits and pictures, the card is the one that the run wrote. Edited front matter that the Hub would
-    reject is kept like every edit, and ``problems`` says what is wrong with it.
+    The manifest then records the new card, so that ``verify`` accepts it. Pictures drawn before are kept. Without edits
+    and pictures, the card is the one that the run wrote. Edited front matter is kept even if the Hub would reject it;
+    ``problems`` lists the reasons.
 
     Args:
         run: the folder of a finished run, or the URL of one in an object store.
-        plots: draw pictures into ``card/``, too; matplotlib does it.
+        plots: whether to draw pictures into ``card/``, which needs matplotlib.
 
     Raises:
-        RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card has
-            no marks that tell it from a person's, or a file is where pictures would go.
+        RunError: the run is not finished, its manifest has been changed, or its ledger is missing; or the card was
+            edited and has no marks that show where; or a file is in the place of the folder for pictures.
         FormatError: the front matter of the card is not YAML.
         StageError: matplotlib is not installed.
     """
@@ -481,13 +481,13 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         return _card(folder, plots)
 
 
-def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # as the caller was asked
+def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # passed on from ``card``
     manifest = read_sealed(folder)
     if lost := lost_ledger(folder, manifest):
         raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
     if plots and (folder / PICTURE_FOLDER).exists() and not (folder / PICTURE_FOLDER).is_dir():
         raise RunError(f"{folder / PICTURE_FOLDER} is a file, and pictures go to a folder of this name: move it away")
-    # Nothing is written before it is known that the card can be.
+    # Make the card and all pictures first, so that a failure leaves the run unchanged.
     with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
         drawn = draw_pictures(manifest) if plots else {}
         there = [
@@ -504,7 +504,7 @@ def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # as the caller w
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
-    """Return the card with the edits of the one that is there; only an unedited one may have no marks."""
+    """Return the new card with the edits of the existing one, which must have marks unless it is unedited."""
     file = folder / CARD
     there = _read(file) if file.exists() else ""
     entries, written = front_matter(folder, manifest), _sections(folder, manifest, pictures)
@@ -526,7 +526,7 @@ def _read(file: Path) -> str:
 
 
 def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
-    """Record the card and its pictures as they are now."""
+    """Record the card and its pictures in the manifest."""
     others = {
         name: entry
         for name, entry in manifest["files"].items()
@@ -538,23 +538,23 @@ def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence
 
 
 def card_text(head: Mapping[str, Any], written: Mapping[str, str]) -> str:
-    """Return a card that nobody has edited; its sections are Markdown by name."""
+    """Return a new card from front matter and sections, which are Markdown by name."""
     return _join(head, [_marked(name, text) for name, text in written.items()], head, list(written))
 
 
 def is_marked(card: str) -> bool:
-    """Return whether a card has the comments by which edits are known."""
+    """Return whether a card has the comments that show where it was edited."""
     return _LAST.search(card) is not None or _SECTION.search(card) is not None
 
 
 def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: str = "README.md") -> Merged:
-    """Return a card with new front matter and new sections, but for what a person has edited.
+    """Return a card with new front matter and sections, keeping a person's edits.
 
     Args:
-        card: as it is now.
-        head: the generated front matter.
-        written: the generated sections, in order.
-        file: the name of the card, for messages.
+        card: the existing card.
+        head: the newly generated front matter.
+        written: the newly generated sections, in order.
+        file: the name of the card's file, for messages.
 
     Raises:
         FormatError: the front matter of the card is not YAML.
@@ -593,7 +593,7 @@ def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: 
 def _merge_head(
     now: Mapping[str, Any], digests: Mapping[str, str], head: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the entries of both, and name those that are a person's."""
+    """Return the merged front matter and the names of a person's edits in it."""
     merged, kept = dict(head), []
     for name, value in now.items():
         if digests.get(name) != _digest_of(value) and head.get(name) != value:
@@ -612,7 +612,7 @@ def _join(head: Mapping[str, Any], pieces: list[str], generated: Mapping[str, An
 
 
 def _marked(name: str, text: str) -> str:
-    # A recipe that talks about these comments must not end a section.
+    # Text from a recipe must not contain the comments, which would end the section.
     safe = text.replace("<!-- longcrawl", "<!-- Longcrawl").replace("<!-- /longcrawl", "<!-- /Longcrawl").strip("\n")
     return f"<!-- longcrawl:{name} {_digest(safe)} -->\n{safe}\n<!-- /longcrawl:{name} -->"
 
@@ -626,7 +626,7 @@ def _digest_of(value: Any) -> str:
 
 
 def _recorded(text: str) -> dict[str, Any]:
-    """Read the last comment; where somebody has broken it, all of the front matter is a person's."""
+    """Parse the last comment; if it is broken, all of the front matter counts as edited."""
     try:
         recorded = load_json(text)
     except ValueError:

@@ -158,7 +158,7 @@ def test_languages_that_were_found_are_in_the_head_by_their_code(bare_folder, na
     assert head.get("language_bcp47") == ([tag] if tag else None)
     assert head_problems(head) == []
     said = SECTIONS["places"](CardSource(bare_folder, manifest))
-    assert ("which ISO 639 has no code for." in said) == (code is None)
+    assert ("for which ISO 639 has no code." in said) == (code is None)
     assert name.replace("|", "\\|") in said
 
 
@@ -166,7 +166,7 @@ def test_a_language_that_the_recipe_alone_names_is_told(bare_folder):
     manifest = manifest_of(bare_folder)
     manifest["recipe"]["card"]["languages"] = ["en", "deu_Latn"]
     said = SECTIONS["places"](CardSource(bare_folder, manifest))
-    assert said.endswith("The documents name no language; by the recipe it is `en` and `deu_Latn`.")
+    assert said.endswith("The documents name no language; according to the recipe it is `en` and `deu_Latn`.")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_duplicates_are_told_as_far_as_they_are_known(bare_folder):
     manifest["funnel"]["stages"].append(row)
     said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     assert said.endswith(
-        "3 documents were removed by `listed_duplicates`: a list that does not say of what each is a duplicate."
+        "3 documents were removed by `listed_duplicates`, a list that does not name the documents they repeat."
     )
 
 
@@ -282,25 +282,25 @@ def test_the_datasheet_tells_what_is_cut_off(run_folder, bare_folder):
         run_folder / f"rectangle/rows/{name}.parquet")["n_tokens"].to_pylist()]  # fmt: skip
     share = 100 * (1 - 16 * len(tokens) / sum(tokens))
     assert min(tokens) > 16
-    asked, manifest = "Is anything missing from instances?", manifest_of(run_folder)
+    asked, manifest = "Is any information missing from instances?", manifest_of(run_folder)
     said = f"15 of 15 documents are longer than a row: {share:.1f} % of all tokens are cut off."
     assert answer(run_folder, manifest, asked) == said
     manifest["recipe"]["stages"] += [{"line_corrections": {}}, {"exact_substring": {"policy": "mask"}}]
     edits = {"documents": 2, "unit": "characters", "rules": {"counter": {"places": 3, "touched": 30, "removed": 30}}}
     row = {"stage": "line_corrections", "in": 15, "out": 15, "rules": {}, "characters": None, "edits": edits}
     manifest["funnel"]["stages"].append(row)
-    taken = "Stages took out of documents: by `line_corrections` lines (30 characters of 2 documents)."
+    taken = "Removed from documents: lines by `line_corrections` (30 characters of 2 documents)."
     assert answer(run_folder, manifest, asked) == f"{said} {taken}"
     row["edits"] = None
     assert answer(run_folder, manifest, asked) == said
     manifest["output"]["shapes"] = {"train": [13, 9_999], "heldout": [2, 9_999]}
     manifest["recipe"]["stages"] = [{"exact_substring": {"policy": "mask"}}]
-    assert answer(run_folder, manifest, asked) == "Nothing that is known of."
+    assert answer(run_folder, manifest, asked) == "Nothing is known to be missing."
 
 
 def test_the_datasheet_tells_of_what_documents_name(bare_folder):
     manifest = manifest_of(bare_folder)
-    told, asked = "What else is recorded about each instance?", "Is anything missing from instances?"
+    told, asked = "What else is recorded about each instance?", "Is any information missing from instances?"
     manifest["analysis"]["languages"] = {"": 20}
     assert answer(bare_folder, manifest, told) == "Its id, its URL."
     assert "language" not in answer(bare_folder, manifest, asked)
@@ -313,8 +313,8 @@ def test_the_datasheet_tells_of_what_documents_name(bare_folder):
     assert answer(bare_folder, manifest, asked).endswith("1 document without a language.")
     split = {"documents": 20, "entries": 81, "tokens": 900, "shards": 1}
     manifest["output"] = {"format": "megatron", "splits": {"train": split}, "max_length": None, "shuffled": True}
-    assert answer(bare_folder, manifest, "How many are there?") == "81 entries, of 20 documents."
-    assert answer(bare_folder, manifest, told) == "Of each document its id, its URL, its language."
+    assert answer(bare_folder, manifest, "How many instances are there?") == "81 entries from 20 documents."
+    assert answer(bare_folder, manifest, told) == "For each document its id, its URL, its language."
 
 
 def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_folder):
@@ -324,11 +324,13 @@ def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_fo
     rows.append({"stage": "exact_documents", "in": 20, "out": 20, "rules": {}} | UNCOUNTED)
     assert answer(bare_folder, manifest, asked) == "No."
     rows.append({"stage": "listed_duplicates", "in": 20, "out": 18, "rules": {"listed_duplicate": 2}} | UNCOUNTED)
-    no = "No: `listed_duplicates` does not say of which document one is a duplicate."
+    no = "No: `listed_duplicates` does not name the document that a duplicate repeats."
     assert answer(bare_folder, manifest, asked) == no
     stages.append({"exact_documents": {}})
     rows.append({"stage": "exact_documents_2", "in": 18, "out": 17, "rules": {"same_text": 1}} | UNCOUNTED)
-    assert answer(bare_folder, manifest, asked).startswith("Only which documents were removed as duplicates of which")
+    assert answer(bare_folder, manifest, asked).startswith(
+        "Only those of duplicates: `ledger/` names the document that"
+    )
 
 
 def test_the_figures_of_a_reference_stand_beside_the_funnel(run_folder):

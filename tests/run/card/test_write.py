@@ -418,7 +418,7 @@ def test_a_card_that_cannot_be_told_from_a_persons_stays(run_folder):
     (run_folder / "manifest.json").write_text(seal(manifest))
     assert lc.card(run_folder).kept == ()
     assert "No contact is recorded" in read(run_folder)
-    assert "How long texts were at the source was not counted" in read(run_folder)
+    assert "The lengths of texts at the source were not counted" in read(run_folder)
     assert lc.verify(run_folder).problems == ()
     (run_folder / "README.md").unlink()
     assert lc.card(run_folder).kept == ()
