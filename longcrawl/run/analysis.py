@@ -73,7 +73,7 @@ class Lengths:
         return sum(self.total.values()) / max(sum(self.documents.values()), 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values, which :meth:`from_dict` reads."""
         return {
             "unit": self.unit,
             "documents": {str(number): count for number, count in self.documents.items()},
@@ -106,7 +106,7 @@ class Analysis(Tabular):
     """Documents by language, largest first; the key "" is for no language. Empty without a language column."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values, which :meth:`from_dict` reads."""
         return {
             "documents": self.documents,
             "lengths": [each.as_dict() for each in self.lengths],
@@ -181,7 +181,7 @@ class DomainCounts:
         self._most = most
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add the counts of one file."""
+        """Add the counts of one file, by domain."""
         self.counts.update(counts)
         self._forget_rare()
 
@@ -233,7 +233,7 @@ class _Counts:
     def __init__(self) -> None:
         self.documents = 0
         self.lengths: dict[str, Lengths] = {}
-        """By unit."""
+        """Histograms by unit."""
         self.domains = DomainCounts()
         self.without_url = 0
         self.languages: Counter[str] = Counter()

@@ -258,7 +258,7 @@ def write_release(folder: str | Path) -> Path:
 
 
 def list_part(root: Path, part: str) -> None:
-    """Add a part to the listing of its language and snapshot."""
+    """Add a part to the release's listing file for its language and snapshot."""
     snapshot, _, name = part.split("/")
     language, bucket = name.split("_")
     listing = root / f"listings/{language}-{snapshot}-{'tail' if bucket == 'tail' else 'head_middle'}.txt"

@@ -1,1 +1,1 @@
-"""The dataset card of a run."""
+"""Dataset cards of runs: front matter, sections, datasheet and pictures."""

@@ -90,7 +90,7 @@ def datasheet(
 
 
 def looked_for(recipe: Mapping[str, Any]) -> list[str]:
-    """Name the stages of a recipe that look for duplicates."""
+    """Return the names of a recipe's stages that look for duplicates."""
     return [name for stage in recipe["stages"] for name in stage if _deduplicates(name)]
 
 
@@ -261,7 +261,7 @@ class CardSource:
 
     @property
     def result(self) -> Result:
-        """The facts of outputs of this format."""
+        """The description of this output format."""
         return RESULTS[self.output["format"]]
 
     @cached_property

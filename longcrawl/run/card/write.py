@@ -238,7 +238,7 @@ def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequ
 
 
 def _lengths(figure: Any, lengths: Sequence[tuple[str, Lengths]]) -> None:
-    """Draw a panel for each unit: shares of documents by length, at the source beside kept."""
+    """Draw a panel for each unit, with the shares of documents by length at the source and after the stages."""
     units = list(dict.fromkeys(each.unit for _, each in lengths))
     figure.set_size_inches(WIDTH, 2.9 * len(units))
     for place, unit in enumerate(units):

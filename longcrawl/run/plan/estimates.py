@@ -461,7 +461,7 @@ class Plan(Tabular):
         return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values, which :meth:`from_dict` reads."""
         rows = [{"stage": row.stage, **{name: _as_list(getattr(row, name)) for name in FIGURES}} for row in self.rows]
         return {
             "longcrawl_plan": VERSION,

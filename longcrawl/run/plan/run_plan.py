@@ -555,7 +555,6 @@ class _Scaled:
         return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
 
     def stage(self, one: MeasuredStage) -> PlanRow:
-        """Return the row of a stage."""
         seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
         self.waited[one.label] = self.total(one.waited).within(CLOCK_FACTOR)
         if disk.value:
