@@ -387,7 +387,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError) as broken:
         raise RunError(
-            f"{folder / MANIFEST} is not JSON: {broken}; copy it back from where it is whole, or run the recipe again "
+            f"{folder / MANIFEST} is not JSON: {broken}; restore it from a good copy, or run the recipe again "
             f"into another folder than {folder}"
         ) from broken
     return check_manifest(manifest, folder / MANIFEST)
@@ -435,9 +435,7 @@ def _why_no_manifest(folder: Path) -> str:
     if (url := url_of(folder)) is not None:
         return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
     if (url := given_url(folder)) is not None:
-        return (
-            f"{url} is read where it is copied to: fetch it first, with `aws s3 cp --recursive`, `hf download` or such"
-        )
+        return f"{url} cannot be read from here: copy it first, with `aws s3 cp --recursive`, `hf download` or similar"
     if folder.is_file():
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")

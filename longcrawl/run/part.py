@@ -1,7 +1,7 @@
 """Parts of a run: their ids, the tasks that process them, and their stored files.
 
-Stages that look at one document at a time run one after the other on each table. Only the survivors and ledger entries
-of the last stage are written; intermediate documents never are.
+Stages that look at one document at a time run one after the other on each table. Only the documents that the last of
+them kept and the ledger entries of all are written: documents that the first rule removes are never written anywhere.
 
 A part is done when its marker exists. The marker is written last and covers all files of the part, see
 :mod:`longcrawl.io.structured`; files are compared with it before they are read. A segment without stages between two

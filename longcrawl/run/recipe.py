@@ -178,8 +178,8 @@ def _recipe_text(name: str) -> str:
     if name not in recipes():
         if Path(name).is_file():
             raise RecipeError(
-                f"{name} is not a recipe, whose name ends in .yaml: type `longcrawl init {shlex.quote(name)}` for a "
-                "first one of these documents"
+                f"{name} is not a recipe, as its name does not end in .yaml: type `longcrawl init {shlex.quote(name)}` "
+                "for a first recipe for these documents"
             )
         raise RecipeError(f"unknown recipe {name!r}; {known_names([*recipes(), 'or the path of a .yaml file'], name)}")
     return _folder().joinpath(f"{name}.yaml").read_text("utf-8")

@@ -246,7 +246,7 @@ class Asked:
                 among = among | self._match(pc.cast(batch.column(1), pa.large_string()))
             for name in names.filter(pa.array(among)).to_pylist():
                 if name is None:
-                    raise RunError("a document of these has no id: run the recipe again, with the stage opt_out")
+                    raise RunError("one of these documents has no id: run the recipe again, with the stage opt_out")
                 found[name] = None
         self.matched.update(("ids", name) for name in ids.keys() & found.keys())
         return pa.array(found, pa.string())

@@ -72,7 +72,7 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
     [
         ("run nosuch.yaml --out out", r"no recipe nosuch.yaml: check its path, or take one that `longcrawl recipes`"),
         ("run quickstrat --out out", r"or the path of a .yaml file\. Did you mean 'quickstart'\?$"),
-        ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: type `longcrawl init ok.jsonl` for a first one"),
+        ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: type `longcrawl init ok.jsonl` for a first recipe"),
         ("stages min_char", r"stage 'min_char' is unknown; did you mean 'min_chars', .*`longcrawl stages` lists"),
         ("verify ok.jsonl", r"ok.jsonl is not a token shard, whose name ends in .ds, .bin or .parquet: check the path"),
         ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
@@ -95,7 +95,7 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("run mine.yaml --out out --dry-run --plan ok.jsonl", r"ok.jsonl is not a plan .*: write it again with"),
         (
             "tokenize ok.jsonl --output-dir o --overlap-probability 2",
-            r"is that of windows which overlap: set overlap_size",
+            r"needs overlapping windows: also set overlap_size",
         ),
         ("plan mine.yaml --save ok.jsonl", r"ok.jsonl exists already: it is not a plan, name another file$"),
         ("plan mine.yaml --cores 0", r"--files and --cores take 1 or more, got --cores 0$"),

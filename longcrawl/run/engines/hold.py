@@ -406,7 +406,7 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
             if renewed or is_here(owner):
                 raise RunError(f"{at_work(doing, run, owner)}, or choose another folder")
             if not watched.unchanged:
-                warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
+                warn_user(f"{run} is locked by {owner.get('host')}: waiting up to {STALE:.0f} s to see if it runs")
             time.sleep(1)
             renewed = watched.remove_if_stale()
         _check_it_stays(heartbeat, lock, run)

@@ -482,7 +482,7 @@ def test_what_is_no_finished_run_is_told_apart(run_folder, tmp_path):
             lc.card(path)
     (run_folder / "manifest.json").write_text("{")
     with pytest.raises(
-        RunError, match=rf"copy it back .*, or run the recipe again into another folder than {run_folder}"
+        RunError, match=rf"restore it from a good copy, or run the recipe again into another folder than {run_folder}"
     ):
         lc.card(run_folder)
 

@@ -274,7 +274,7 @@ def test_a_run_goes_on_where_another_machine_was_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(hold, "STALE", 0.5)
     (tmp_path / "lock").write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     with (
-        pytest.warns(UserWarning, match="is of elsewhere: waiting up to 0 s"),
+        pytest.warns(UserWarning, match="is locked by elsewhere: waiting up to 0 s"),
         Local().hold(tmp_path, lambda: False) as it,
     ):
         assert it
