@@ -328,7 +328,7 @@ def test_a_run_records_list_slice_and_digest(dump, tmp_path, directory_digest, w
     assert list(manifest["inputs"]) == NAMES[::2]
     assert manifest["inputs"][NAMES[0]][0]["sha256"] == hashlib.sha256((dump / NAMES[0]).read_bytes()).hexdigest()
     card = (out / "README.md").read_text()
-    assert f"Its input is `0:6:2` of 6 paths below `{url}/`, which these lists name:" in card
+    assert f"Its input is `0:6:2` of 6 paths below `{url}/`, named by these lists:" in card
     assert f"- `{url}/{LIST}`: 6 paths, SHA-256 `{digest}`" in card
     assert "Common Crawl" in card
     lc.run(recipe, tmp_path / "again")
