@@ -3,35 +3,171 @@
 Commands that write are in ``make``, those that show or check in ``questions``; each calls one function of the package.
 """
 
+import functools
 import gc
+import inspect
+import json
+import logging
+import os
 import sys
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from longcrawl._version import __version__
 from longcrawl.errors import LongCrawlError, one_line, printable, show
 
+GROUPS = {
+    "Start": ("init", "run", "plan", "recipes"),
+    "Look": ("funnel", "why", "report", "inspect", "clusters", "contamination", "verify"),
+    "Publish": ("card", "tables", "push", "fetch", "takedown"),
+    "Train": ("tokenize", "convert", "compose", "validate", "trace"),
+    "Tools": ("stages", "sources", "outputs", "lines", "train-classifier", "lists", "warm"),
+}
+"""Commands by what a user does with them, in the order of ``longcrawl --help``."""
+BRIEF = {"recipes", "stages", "sources", "outputs", "funnel", "why", "inspect"}
+"""Commands that end before garbage matters: without collecting it they take a tenth less time."""
 
-def new_app(about: str, *, add_completion: bool = False) -> typer.Typer:
+
+class Groups(TyperGroup):
+    """The top command, whose help lists commands by :data:`GROUPS`."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # typer's own context
+        """Return the names of the commands in the order of :data:`GROUPS`."""
+        ordered = [name for names in GROUPS.values() for name in names]
+        return sorted(super().list_commands(ctx), key=ordered.index)
+
+    def format_commands(self, _: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write a section for each group."""
+        width = max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                most = formatter.width - 6 - width
+                formatter.write_dl(
+                    [(f"{name:{width}}", self.commands[name].get_short_help_str(most)) for name in names]
+                )
+
+
+class App(typer.Typer):
+    """A typer app whose commands all take the options of :func:`_with_common_options`."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:  # type: ignore[override]  # returns the function itself
+        """Return a decorator that adds a function as a command."""
+        add = super().command(name, **options)
+
+        def register(function: Callable[..., None]) -> Callable[..., None]:
+            add(_with_common_options(function))
+            return function
+
+        return register
+
+
+def new_app(about: str, *, top: bool = False) -> App:
     """Return an app without commands."""
-    return typer.Typer(
+    return App(
         help=about,
+        cls=Groups if top else None,
         no_args_is_help=True,
-        add_completion=add_completion,
+        add_completion=top,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
 
 
-app = new_app(
-    "From a web crawl to long-context training data, with a reason for every removed document.", add_completion=True
-)
+@dataclass
+class _Asked:
+    """The common options of the running command."""
+
+    json: bool = False
+    verbose: bool = False
+
+
+_asked = _Asked()
+_COMMON: Mapping[str, Any] = {
+    "as_json": Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Show the log, and the traceback of an error.")],
+}
+
+
+def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function with the options that all commands share."""
+
+    @functools.wraps(function)
+    def command(*, as_json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
+        _asked.json, _asked.verbose = as_json, verbose
+        if quiet:  # for the processes that it starts too
+            os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+        if verbose:
+            logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        leave_pandas_out()
+        if function.__name__ not in BRIEF:
+            gc.freeze()
+            gc.enable()
+        function(**settings)
+
+    own = inspect.signature(function)
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in _COMMON.items()
+    ]
+    command.__signature__ = own.replace(parameters=[*own.parameters.values(), *common])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, **_COMMON}
+    return command
+
+
+def answer(found: object, facts: Any = None) -> None:
+    """Print the answer of a command, for ``--json`` as one JSON object.
+
+    Args:
+        found: the answer for a person.
+        facts: the JSON-ready answer; made from ``found`` if left out.
+    """
+    if not _asked.json:
+        show(found)
+        return
+    from longcrawl.core.display import facts_of
+
+    values = facts_of(found if facts is None else facts)
+    show(json.dumps(values if isinstance(values, dict) else {"message": values}, indent=2, allow_nan=False))
+
+
+class _NoPandas:
+    """An importer that reports pandas as not installed."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Raise ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def leave_pandas_out() -> None:
+    """Let pyarrow look for pandas now and not find it: importing it takes half a second of CPU.
+
+    Pyarrow looks when it makes its first array, and again when a table becomes a data frame.
+    """
+    if "pyarrow" in sys.modules or "pandas" in sys.modules:
+        return
+    sys.meta_path.insert(0, _NoPandas)  # type: ignore[arg-type]  # a class serves as a finder
+    try:
+        import pyarrow as pa
+
+        pa.array([])
+    finally:
+        sys.meta_path.remove(_NoPandas)  # type: ignore[arg-type]
+
+
+app = new_app("From a web crawl to long-context training data, with a reason for every removed document.", top=True)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
@@ -109,6 +245,8 @@ def main() -> None:
         misspelled.show()  # type: ignore[attr-defined]  # a command line raises only those of click, which have it
         sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:
+        if _asked.verbose:
+            show("".join(traceback.format_exception(wrong)), error=True, end="")
         show(f"{type(wrong).__name__}: {wrong}", error=True)
         for note in getattr(wrong, "__notes__", ()):
             show(note, error=True)

@@ -12,12 +12,13 @@ from longcrawl.cli.commands import (
     RunFolder,
     ShardsFrom,
     VocabularySize,
+    answer,
     app,
     importing,
     set_option,
     stoppable,
 )
-from longcrawl.errors import LongCrawlError, RunError, StageError, show
+from longcrawl.errors import LongCrawlError, RunError, StageError
 
 TextField = Annotated[
     str, typer.Option(help="The field that has the texts of documents that are not a crawl.", metavar="NAME")
@@ -54,7 +55,7 @@ def lines(
         found = lc.text.propose_lines(_open_texts(crawl, text_field).data.take(documents), min_documents=min_documents)
     if not found.documents:
         raise StageError(f"{crawl} has no documents to propose lines of: name others")
-    show(found)
+    answer(found)
     if out is not None:
         found.save(out, language)
 
@@ -83,7 +84,7 @@ def train_classifier(
     settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs}
     with without_set():
         sides = _open_texts(good, text_field), _open_texts(bad, text_field)
-        show(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))
+        answer(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))
 
 
 def _open_texts(name: str, text_field: str) -> "lc.Crawl":
@@ -137,14 +138,14 @@ def run(
     if dry_run:
         from longcrawl.run.preview import preview_run
 
-        show(preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
+        answer(preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
         return
     with importing():
         run_recipe = lc.run
     engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():
         estimate = lc.Plan.load(planned) if planned else None
-        show(run_recipe(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
+        answer(run_recipe(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
 
 
 @app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
@@ -166,7 +167,7 @@ def init(
     """Write a first recipe for your documents, with comments."""
     from longcrawl.run.first_recipe import write_first_recipe
 
-    show(write_first_recipe(name, out, text_field, file_format, encoding))
+    answer(write_first_recipe(name, out, text_field, file_format, encoding))
 
 
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")
@@ -203,11 +204,11 @@ def plan(
     settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
     if cores is not None:
         with stoppable():
-            show(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
+            answer(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
         return
     with stoppable():
         made = lc.plan(recipe, **settings)
-    show(made)
+    answer(made)
     if save is not None:
         made.save(save)
 
@@ -280,7 +281,7 @@ def tokenize(
         tokenize_files = lc.tokenize
     share = 0.7 if probabilistic_overlap else 1.0  # as GPT-Simple has it
     with stoppable():
-        show(
+        answer(
             tokenize_files(
                 source or input_dir or "",
                 output_dir,
@@ -323,7 +324,7 @@ def convert(
     # Words are checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
     settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
-    show(lc.convert(source, target, to, **settings))
+    answer(lc.convert(source, target, to, **settings))
 
 
 @app.command(epilog="Example: longcrawl warm")
@@ -335,7 +336,7 @@ def warm(
     """Compile kernels ahead, once for a machine. Otherwise each is compiled when it is first needed."""
     from longcrawl.cli.warm import compile_kernels
 
-    show(compile_kernels(num_proc))
+    answer(compile_kernels(num_proc))
 
 
 @app.command(epilog="Example: longcrawl card quickstart --plots")
@@ -345,7 +346,7 @@ def card(
     plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
 ) -> None:
     """Write the card (README.md) of a run again. Your edits stay."""
-    show(lc.card(folder, plots=plots))
+    answer(lc.card(folder, plots=plots))
 
 
 @app.command(epilog="Example: longcrawl report quickstart --out report.html")
@@ -359,7 +360,7 @@ def report(
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
 ) -> None:
     """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
-    show(lc.write_report(folder, out, per_rule, most, clusters))
+    answer(lc.write_report(folder, out, per_rule, most, clusters))
 
 
 @app.command(epilog="Example: longcrawl tables quickstart")
@@ -414,7 +415,7 @@ def push(
             "tables": tables,
             "num_proc": num_proc,
         }
-        show(lc.push(folder, repo, visibility, **settings))
+        answer(lc.push(folder, repo, visibility, **settings))
 
 
 @app.command(epilog="Example: longcrawl fetch longcrawl64 --repo ORG/NAME --rows 2048 --context 16384 --out rows")
@@ -437,7 +438,7 @@ def fetch(
     A copy may be partial: complete rows are fetched, checked against the Hub's digests, and decoded.
     """
     with stoppable():
-        show(lc.fetch(name, repo, out, rows, context, split, zarr_format, revision))  # type: ignore[arg-type]  # checked there
+        answer(lc.fetch(name, repo, out, rows, context, split, zarr_format, revision))  # type: ignore[arg-type]  # checked there
 
 
 def _list_option(what: str) -> Any:
@@ -458,4 +459,4 @@ def takedown(
     Only files that hold them are written; all others are links. takedown.json records the request and the proof.
     """
     with stoppable():
-        show(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))
+        answer(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import longcrawl as lc
-from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, set_option, stoppable
+from longcrawl.cli.commands import (
+    EndOfText,
+    RunFolder,
+    ShardsFrom,
+    VocabularySize,
+    answer,
+    app,
+    new_app,
+    set_option,
+    stoppable,
+)
 from longcrawl.errors import LongCrawlError, SourceError, StageError, as_lines, printable, show
 
 if TYPE_CHECKING:
@@ -27,7 +37,8 @@ def _kind(what: str) -> Any:
 @app.command(epilog="Example: longcrawl recipes")
 def recipes() -> None:
     """List the shipped recipes."""
-    show(_table(["recipe", "about"], [*lc.recipes().items()]))
+    found = lc.recipes()
+    answer(_table(["recipe", "about"], [*found.items()]), {"recipes": found})
 
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")
@@ -57,23 +68,21 @@ def outputs(name: Annotated[str | None, _kind("output")] = None) -> None:
 def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
     """Show a line for each kind, or what one takes; kinds that cannot be loaded are errors."""
     if name is not None:
-        show(_description(registry, name))
+        _describe(registry, name)
         return
-    from longcrawl.core.registry import describe_kind
-
-    found, broken = [], []
+    found, broken = {}, []
     for each in registry:
         try:
-            found.append((each, describe_kind(registry.find(each)).partition("\n")[0]))
+            found[each] = registry.about(each)
         except LongCrawlError as wrong:
             broken.append(str(wrong))
-    show(_table([what, "about"], found))
+    answer(_table([what, "about"], [*found.items()]), {f"{what}s": found})
     for sentence in (*broken, *registry.unused()):
         show(sentence, error=True)
 
 
-def _description(registry: "Registry[Any]", name: str) -> str:
-    """Return the docstring of a kind and its fields, with types and defaults."""
+def _describe(registry: "Registry[Any]", name: str) -> None:
+    """Show the docstring of a kind and its fields, with types and defaults."""
     from longcrawl.core.registry import describe_fields, describe_kind, presets_of
 
     kind = registry.find(name)
@@ -81,15 +90,18 @@ def _description(registry: "Registry[Any]", name: str) -> str:
     presets = sorted(presets_of(kind))
     about = registry.implementation(kind)
     package = f" of {about['package']} {about['version']}" if "package" in about else ""
-    return "\n".join(
+    table = _table(["field", "takes", "default"], rows)
+    text = "\n".join(
         [
             as_lines([f"{kind.name}{package}"]),
             printable(describe_kind(kind)),
             "",
-            str(_table(["field", "takes", "default"], rows)) if rows else "It has no fields.",
+            str(table) if rows else "It has no fields.",
             *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
         ]
     )
+    named = [dict(zip(("field", "takes", "default"), row, strict=True)) for row in rows]
+    answer(text, {"name": kind.name, "about": describe_kind(kind), "fields": named, "presets": presets, **about})
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
@@ -108,7 +120,7 @@ def funnel(
     ] = False,
 ) -> None:
     """Show how many documents each stage of a run kept."""
-    show(lc.removal_rates(folder) if rates else lc.funnel(folder))
+    answer(lc.removal_rates(folder) if rates else lc.funnel(folder))
 
 
 @app.command(epilog="Example: longcrawl why quickstart numpy/METADATA")
@@ -116,7 +128,7 @@ def why(
     folder: RunFolder, document: Annotated[str, typer.Argument(help="Id of a document of the source.", metavar="ID")]
 ) -> None:
     """Show why a document was removed or kept. What stages changed in it is shown too."""
-    show(lc.why(folder, document))
+    answer(lc.why(folder, document))
 
 
 @app.command(epilog="Example: longcrawl clusters quickstart --stage exact_documents")
@@ -126,13 +138,13 @@ def clusters(
     most: Annotated[int, typer.Option(min=1, help="Number of clusters to show.")] = 10,
 ) -> None:
     """Show the largest clusters of duplicates. Of each, two documents are compared word by word."""
-    show(lc.clusters(folder, stage, most))
+    answer(lc.clusters(folder, stage, most))
 
 
 @app.command(epilog="Example: longcrawl contamination clean")
 def contamination(folder: RunFolder) -> None:
     """Show what a run had of evaluation sets. The stage decontaminate looks for them."""
-    show(lc.contamination(folder))
+    answer(lc.contamination(folder))
 
 
 @app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
@@ -161,7 +173,7 @@ def verify(
     named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
     verification = lc.verify(path, shard_format, **settings)
-    show(verification)
+    answer(verification)
     if verification.problems:
         raise typer.Exit(1)
 
@@ -192,14 +204,17 @@ def inspect(
     Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules.
     """
     if text is not None and path is None and split is None and row is None:
-        show(lc.text.explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
+        answer(lc.text.explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
-        show(lc.inspect(path, split or "train", row or 0))
-        if split is None and row is None:
-            from longcrawl.publish import questions
+        found = lc.inspect(path, split or "train", row or 0)
+        if split is not None or row is not None:
+            answer(found)
+            return
+        from longcrawl.publish import questions
 
-            tables = [str(lc.analysis(path)), *map(str, questions.counted(path))]
-            show("".join(f"\n{table}\n" for table in tables if table), end="")
+        analysis, counted = lc.analysis(path), questions.counted(path)
+        tables = [text for text in (str(analysis), *map(str, counted)) if text]
+        answer("\n\n".join([str(found), *tables]), {"inspection": found, "analysis": analysis, "counted": counted})
     else:
         raise LongCrawlError(
             "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
@@ -264,7 +279,7 @@ def trace(
 
     settings = feed_settings(overrides or ())
     with without_set():
-        show(lc.trace(path, step, row, feed=feed, tokenizer=tokenizer, **settings))  # type: ignore[arg-type]  # checked there
+        answer(lc.trace(path, step, row, feed=feed, tokenizer=tokenizer, **settings))  # type: ignore[arg-type]  # checked there
 
 
 @app.command(epilog="Example: longcrawl compose texts.jsonl --tokenizer gpt2 --capacities 2048,8192")
@@ -312,7 +327,7 @@ def compose(
 
     with without_set():
         comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
-    show(repr(comparison))
+    answer(repr(comparison), comparison)
     if plot is not None:
         try:
             comparison.plot().savefig(plot)
@@ -366,7 +381,7 @@ def validate(
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
     report = validation.validate(path, **settings)
-    show(report)
+    answer(report)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -389,8 +404,7 @@ def fetch(
 
     with stoppable():
         fetched = fetch_lists(name, out, url)
-        show(fetched)
-        show(f"a run uses them with {fetched.settings(out)}")
+        answer(f"{fetched}\na run uses them with {fetched.settings(out)}", fetched)
 
 
 @lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")
@@ -403,4 +417,4 @@ def hits(
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
     from longcrawl.publish import questions
 
-    show(questions.run_url_hits(folder, min_documents))
+    answer(questions.run_url_hits(folder, min_documents))

@@ -4,13 +4,14 @@ Cells, titles and notes may contain text from a crawl, so tables escape terminal
 """
 
 import html
+import math
 import os
 import re
 import sys
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -103,19 +104,41 @@ OFF = "HF_DATASETS_DISABLE_PROGRESS_BARS"
 _TRUE = ("1", "ON", "YES", "TRUE")
 
 
+LINE_SECONDS = 10
+"""Seconds between two lines of progress in a file or pipe."""
+
+
+class _Lines:
+    """Standard error for a bar of tqdm that no terminal shows: a line for each state."""
+
+    def write(self, text: str) -> None:
+        if any(map(str.isalnum, text.replace(_CURSOR_UP, ""))):
+            sys.stderr.write(f"{text.strip()}\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+_CURSOR_UP = "\x1b[A"
+
+
 def progress_bar(*shown: Any, **options: Any) -> Any:
     """Return a tqdm progress bar, that of `datasets` if it is already imported; importing it takes 0.5 s of CPU.
+
+    In a file or pipe it is a line every ``LINE_SECONDS``.
 
     >>> with progress_bar(total=2, disable=True) as bar:
     ...     bar.update()
     """
+    if os.environ.get(OFF, "").upper() in _TRUE:
+        options["disable"] = True
+    elif not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+        line = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} elapsed, {remaining} left{postfix}"
+        options |= {"file": _Lines(), "bar_format": line, "mininterval": LINE_SECONDS, "maxinterval": LINE_SECONDS}
     if "datasets" in sys.modules:
         from datasets.utils import tqdm
     else:
         from tqdm.auto import tqdm
-
-        if os.environ.get(OFF, "").upper() in _TRUE:
-            options["disable"] = True
     return tqdm(*shown, **options)
 
 
@@ -318,6 +341,38 @@ def _html_bar(length: float) -> str:
 _TERMINAL = _Medium(one_line, _blocks)
 _MARKDOWN = _Medium(_in_markdown, _blocks)
 _HTML = _Medium(_in_html, _html_bar)
+
+
+def facts_of(value: Any) -> Any:
+    """Return an answer as JSON-ready values: those of ``as_dict``, of public fields, or the rows of tables.
+
+    >>> facts_of(Table([Column("rule"), Column("", "bar"), Column("documents", "count")], [["min_words", 0.5, 7]]))
+    {'title': '', 'rows': [{'rule': 'min_words', 'documents': 7}], 'notes': []}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, tuple | list | set | frozenset) and not hasattr(value, "_asdict"):
+        return [facts_of(each) for each in value]
+    for convert in ("as_dict", "_asdict", "tolist", "to_pylist", "as_py"):  # ours, named tuples, numpy, Arrow
+        if hasattr(value, convert):
+            return facts_of(getattr(value, convert)())
+    named = _named_facts(value)
+    return str(value) if named is None else {str(name): facts_of(each) for name, each in named.items()}
+
+
+def _named_facts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the values of an answer by their names; None if it has none."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, Table):
+        kept = [(place, column.title) for place, column in enumerate(value.columns) if column.kind != "bar"]
+        rows = [{title: row[place] for place, title in kept} for row in value.rows]
+        return {"title": value.title, "rows": rows, "notes": list(value.notes)}
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value) if not each.name.startswith("_")}
+    return {"tables": value.tables()} if isinstance(value, Tabular) else None
 
 
 BINS = 32

@@ -188,7 +188,11 @@ def plain(value: Any) -> Any:
 
 def describe_kind(cls: type) -> str:
     """Return the docstring of a stage, source or output without reStructuredText markup."""
-    text = (inspect.getdoc(cls) or "").replace("``", "`")
+    return _without_marks(inspect.getdoc(cls) or "")
+
+
+def _without_marks(text: str) -> str:
+    text = text.replace("``", "`")
     for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
         text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
     return text
@@ -349,6 +353,22 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         self[name] = made
         found: type[K] = made
         return found
+
+    def about(self, name: str) -> str:
+        """Return the first line of a kind's docstring.
+
+        Modules of longcrawl are read for it, not imported: importing all of them takes two seconds.
+
+        Raises:
+            LongCrawlError: there is none of this name, or its package cannot be loaded.
+        """
+        module, _, cls = self._ours.get(name, "").partition(":")
+        file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
+        if name not in self._kinds and file.is_file():
+            found = re.search(rf'^class {cls}\b.*?:\n +r?"""(.*?)(?:"""|\n)', file.read_text("utf-8"), re.MULTILINE)
+            if found is not None:
+                return _without_marks(found[1])
+        return describe_kind(self.find(name)).partition("\n")[0]
 
     def loaded(self) -> list[str]:
         """Return the names of longcrawl's own classes and of other classes that are imported."""

@@ -32,7 +32,6 @@ from uuid import uuid4
 
 import numpy.typing as npt
 from filelock import FileLock, Timeout
-from fsspec.utils import glob_translate
 
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.io.file_systems import REQUESTS, ask, file_system_of, verdict_of
@@ -441,6 +440,8 @@ def match_files(pattern: str) -> list[str]:
     Raises:
         ValueError: the pattern is invalid.
     """
+    from fsspec.utils import glob_translate  # importing fsspec takes a tenth of a second
+
     steps = ["*" if step != "**" and set(step) == {"*"} else step for step in pattern.split("/")]
     fixed = list(takewhile(lambda step: not any(sign in step for sign in "*?["), steps))
     folder, below = "/".join(fixed) or ("/" if pattern.startswith("/") else "."), steps[len(fixed) :]

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
+from longcrawl import dedup, text
 from longcrawl.core.display import Table
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.core.ledger import (
@@ -33,7 +33,6 @@ from longcrawl.core.outputs import RESULTS, Inspection, Result
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.registry import build
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.dedup import Decontaminate
 from longcrawl.errors import (
     CorruptionError,
     FormatError,
@@ -48,7 +47,6 @@ from longcrawl.errors import (
 from longcrawl.io.files import bring, bring_folder, given_url, name_of
 from longcrawl.io.stored_tables import DAMAGED
 from longcrawl.io.structured import check_unchanged
-from longcrawl.run.analysis import Analysis, analyse
 from longcrawl.run.manifest import (
     MANIFEST,
     emptied_funnel,
@@ -59,9 +57,12 @@ from longcrawl.run.manifest import (
     read_manifest,
 )
 from longcrawl.run.recipe import parse_recipe, recorded_source
-from longcrawl.text import ExtractText, UrlFilter, UrlHits
-from longcrawl.text.refinedweb.url_filter import count_hits
 from longcrawl.urls import is_url
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+    from longcrawl.run.analysis import Analysis
 
 
 def find_result(folder: Path) -> tuple[Result, Path]:
@@ -120,7 +121,7 @@ def whole_result(folder: Path) -> tuple[Result, Path]:
 
 
 HTML = "html"
-EXTRACT = ExtractText.name
+EXTRACT = "extract_text"
 FETCHED = 4 << 30
 """Most bytes of a remote run that one query fetches."""
 
@@ -229,7 +230,7 @@ def contamination(run: str | Path) -> Contamination:
     with open_run(run, EDITS) as folder:
         manifest = read_manifest(folder)
         stages = parse_recipe(manifest["recipe"]).stages
-        if not (labels := [label for label, stage in stages if isinstance(stage, Decontaminate)]):
+        if not (labels := [label for label, stage in stages if isinstance(stage, dedup.Decontaminate)]):
             raise LedgerError(
                 f"{folder} has no stage decontaminate; it has: {', '.join(label for label, _ in stages) or 'none'}"
             )
@@ -252,7 +253,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
         return replace(found, path=name_of(Path(found.path)))
 
 
-def analysis(path: str | Path) -> Analysis:
+def analysis(path: str | Path) -> "Analysis":
     """Return the lengths, domains and languages of documents.
 
     The manifest of a run has these counts. For a single output, they are counted now. The original LongCrawl64 does not
@@ -262,6 +263,8 @@ def analysis(path: str | Path) -> Analysis:
         RunError: the run is not finished.
         CorruptionError: a file cannot be read.
     """
+    from longcrawl.run.analysis import Analysis, analyse
+
     if given_url(path) is not None:
         with open_run(path) as folder:
             return Analysis.from_dict(read_manifest(folder)["analysis"])
@@ -309,7 +312,7 @@ def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterato
         yield folder
 
 
-def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:
+def _is_among(ids: "pads.FileSystemDataset", document: str, made_by: str) -> bool:
     """Return whether tables have a document with this id."""
     with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
         if "id" not in ids.schema.names:
@@ -320,7 +323,7 @@ def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:
         return bool(ids.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
 
 
-def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
+def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
     """Count the removals of a run's URL filter by domain and words, see :func:`longcrawl.text.url_hits`.
 
     The ledger names the removed documents. Their URLs are read again from the run's source, and the run's filter
@@ -337,10 +340,12 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
         return _run_url_hits(folder, min_documents)
 
 
-def _run_url_hits(folder: Path, min_documents: int) -> UrlHits:
+def _run_url_hits(folder: Path, min_documents: int) -> "text.UrlHits":
+    from longcrawl.text.refinedweb.url_filter import count_hits
+
     manifest = read_manifest(folder)
     stages = parse_recipe(manifest["recipe"]).stages
-    filters = [(label, stage) for label, stage in stages if isinstance(stage, UrlFilter)]
+    filters = [(label, stage) for label, stage in stages if isinstance(stage, text.UrlFilter)]
     if not filters:
         raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
     label, stage = filters[0]
@@ -358,7 +363,7 @@ def _run_url_hits(folder: Path, min_documents: int) -> UrlHits:
             "them: run the recipe again"
         )
     came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
-    return UrlHits(found.table, came, found.dropped)
+    return text.UrlHits(found.table, came, found.dropped)
 
 
 def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
@@ -442,9 +447,9 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
     if settings is None or not whole:
         return
     table = pa.table({"id": list(whole), HTML: pa.array(whole.values(), pa.large_string())})
-    extracted, _ = build(ExtractText, settings, f"stage {EXTRACT!r}", StageError).edit(table)
-    for document, text in zip(whole, extracted["text"].to_pylist(), strict=True):
-        documents[document]["text"] = text
+    extracted, _ = build(text.ExtractText, settings, f"stage {EXTRACT!r}", StageError).edit(table)
+    for document, found in zip(whole, extracted["text"].to_pylist(), strict=True):
+        documents[document]["text"] = found
 
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:

@@ -234,6 +234,7 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
     for stage in spec["stages"]:
         for label, fields in ({stage: {}} if isinstance(stage, str) else stage).items():
             yield f"  # {_about(STAGES.find(label))}"
+            yield from (f"  # {line}" for line in _tokenizer_advice(fields.get("tokenizer")))
             yield from (f"  - {line}" for line in _yaml({label: fields}))
     yield "outputs:"
     for output, fields in spec["outputs"].items():
@@ -243,6 +244,13 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
     yield "  # The licence of the documents, by its identifier on the Hub. A push asks for it."
     yield "  license: other"
     yield "  license_name: unknown"
+
+
+def _tokenizer_advice(tokenizer: str | None) -> Iterator[str]:
+    """Yield what to set where a tokenizer of the Hub cannot be fetched; nothing for any other."""
+    if tokenizer not in (None, "trained"):
+        yield f"{tokenizer} is fetched from the Hub. Without a network, set the path of a tokenizer.json file,"
+        yield "or `trained`, which learns a tokenizer from these documents."
 
 
 def _yaml(values: Mapping[str, Any]) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Dry run: check a recipe and describe its run without reading a document or writing a file."""
 
+import re
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs
-from longcrawl.errors import RunError, one_line
+from longcrawl.errors import LongCrawlError, RunError, as_lines, one_line
 from longcrawl.io.files import is_there, url_of, why_no_file, writing
 from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
 from longcrawl.run.manifest import MANIFEST, ComparedPlan
@@ -73,7 +75,7 @@ def preview_run(
     find missing columns. Problems in documents, such as damage, are not found; ``longcrawl plan`` reads a sample.
 
     Raises:
-        LongCrawlError: the run could not begin.
+        LongCrawlError: the run could not begin; of packages that are not installed all are named.
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     check_order(chosen)
@@ -85,14 +87,54 @@ def preview_run(
             _check_folder(folder)
     if not is_done:
         check_output(chosen)
-    parts = train_parts(chosen.source)
+    missing = _MissingPackages()
+    parts: Sequence[Part] = ()
+    with missing.noted(f"source {chosen.source.name}"):
+        parts = train_parts(chosen.source)
     if not is_done:
         _check_files(parts, BadFiles(chosen.source.on_bad_files))
-    for _, stage in chosen.stages:
-        stage.prepare()
+    for label, stage in chosen.stages:
+        with missing.noted(label):
+            stage.prepare()
+    missing.check()
     _check_columns(chosen)
     local = {file for part in parts for file in part.files if not is_url(file) and Path(file).is_file()}
     return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)
+
+
+@dataclass
+class _MissingPackages:
+    """What a run needs that is not installed: its errors, and the packages and extras that they name."""
+
+    errors: list[tuple[str, LongCrawlError]] = field(default_factory=list)
+    packages: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def noted(self, label: str) -> Iterator[None]:
+        """Keep an error that names a package to install, and raise any other."""
+        try:
+            yield
+        except LongCrawlError as wrong:
+            packages = re.findall(r"pip install ['\"]?([\w\[\]-]+)", str(wrong))
+            if not packages:
+                raise
+            self.errors.append((label, wrong))
+            self.packages.update(packages)
+
+    def check(self) -> None:
+        """Raise the only error, or one that names the packages of all.
+
+        Raises:
+            LongCrawlError: something is missing.
+        """
+        if len(self.errors) == 1:
+            raise self.errors[0][1]
+        if self.errors:
+            reasons = as_lines([f"{label} ({wrong})" for label, wrong in self.errors], "; ")
+            extras = sorted(name[len("longcrawl[") : -1] for name in self.packages if name.startswith("longcrawl["))
+            others = sorted(name for name in self.packages if not name.startswith("longcrawl["))
+            install = [*([f"'longcrawl[{','.join(extras)}]'"] if extras else []), *others]
+            raise RunError(f"packages are missing for {reasons}. Install all: pip install {' '.join(install)}")
 
 
 def _check_folder(folder: Path) -> None:
