@@ -491,6 +491,8 @@ class Reason:
         others = f"{counted(self.copies, 'further document')} of this id left out at {DUPLICATE_IDS}"
         return as_lines([self._decision(), *[others] * bool(self.copies), *describe_edits(self.edits)], "\n  ")
 
+    __repr__ = __str__
+
     def _decision(self) -> str:
         if self.stage is None:
             return f"{self.id}: kept"
@@ -673,6 +675,8 @@ class Cluster:
         if self.diff is not None:
             lines += [self.diff_heading(), f"  {self.diff}"] if self.diff.pieces else [self.diff_heading()]
         return "\n  ".join(lines)
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True)

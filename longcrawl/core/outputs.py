@@ -227,6 +227,8 @@ class Verification:
             [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
         )
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection(ABC):

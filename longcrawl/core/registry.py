@@ -172,6 +172,25 @@ def _public_name(cls: type) -> str:
     return next(each.__name__ for each in cls.__mro__ if not each.__name__.startswith("_"))
 
 
+def short_repr(instance: Any) -> str:
+    """Return a configuration as Python spells it, with the fields that differ from their defaults.
+
+    >>> from longcrawl.dedup import MinHash
+    >>> MinHash(bands=14, rows=8)
+    MinHash(bands=14, rows=8)
+    """
+    shown = [field for field in dataclasses.fields(instance) if field.init and field.repr]
+    values = [(field, getattr(instance, field.name)) for field in shown]
+    changed = [f"{field.name}={value!r}" for field, value in values if not _is_default(field, value)]
+    return f"{type(instance).__name__}({', '.join(changed)})"
+
+
+def _is_default(field: "dataclasses.Field[Any]", value: Any) -> bool:
+    factory = field.default_factory
+    default = field.default if factory is dataclasses.MISSING else factory()
+    return type(value) is type(default) and bool(value == default)
+
+
 def plain_settings(instance: Any) -> dict[str, Any]:
     """Return the fields of a configuration as YAML-ready values, in declaration order."""
     return {field.name: plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
@@ -348,6 +367,8 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         Raises:
             LongCrawlError: another class has this name.
         """
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = short_repr  # type: ignore[assignment]  # a function of the module as a method
         made: Any = dataclass(frozen=True)(cls)
         made.name = name
         self[name] = made

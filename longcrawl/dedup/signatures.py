@@ -63,6 +63,8 @@ class SimilarityCurve:
             lines.append(f"{similarity:4.2f}  {found:6.4f}  {'█' * round(_WIDTH * found)}")
         return "\n".join(lines)
 
+    __repr__ = __str__
+
     def plot(self, axes: Any = None) -> Any:
         """Draw the curve with matplotlib, into ``axes`` or a new figure, and return the axes.
 

@@ -268,6 +268,8 @@ class ParquetInspection(Inspection):
         ]
         return f"{as_lines(lines)}\n{'  (no text)' if self.text is None else printable(self.text)}"
 
+    __repr__ = __str__
+
 
 @result
 class ParquetResult(Result):

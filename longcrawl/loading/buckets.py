@@ -367,7 +367,7 @@ class StepReport(CurriculumReport):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedBatches(PlannedFeed):
     """Batches for one rank of a trainer, from a composed dataset; rows of a batch have one length, batches may differ.
 

@@ -54,6 +54,8 @@ class PositionLoss:
         ]
         return as_lines([f"loss {self.mean:.4f} of {int(self.targets.sum()):,} targets", *named])
 
+    __repr__ = __str__
+
     def plot(self, axes: Any = None, bins: int = BINS, **line: Any) -> Any:
         """Draw the loss against the position with matplotlib, into ``axes`` or a new figure, and return the axes.
 

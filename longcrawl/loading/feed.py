@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longcrawl.core.registry import short_repr
 from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unreadable, warn_user
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
@@ -427,6 +428,8 @@ class Origin:
     offset: int | None = None
     roll: int | None = None
     seam: int | None = None
+
+    __repr__ = short_repr
 
     def __str__(self) -> str:
         tokens = f"tokens {self.token:,} to {self.token + self.stop - self.start - 1:,}"
@@ -924,6 +927,8 @@ class Feed(ABC):
 
     rank: int
     world_size: int
+
+    __repr__ = short_repr
 
     @abstractmethod
     def read(self, step: int) -> Batch:

@@ -327,7 +327,7 @@ class _Step:
     place: _Place
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Jsonl(Feed):
     """Batches of packed samples for one rank of a trainer, from JSON lines, such as ``{"text": "Rain."}``.
 

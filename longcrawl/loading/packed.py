@@ -52,7 +52,7 @@ BY_BUCKET = ("data", "packing")
 """State fields with one entry per bucket."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Packed(PlannedFeed):
     """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
 

@@ -63,6 +63,8 @@ class CurriculumReport:
         lines += [f"ERROR    {each}" for each in self.problems]
         return as_lines(lines)
 
+    __repr__ = __str__
+
     def _total(self) -> str:
         tokens = sum(sum(each.tokens.values()) for each in self.plan.phases)
         padding = 1 - tokens / max(len(self.plan) * self.max_length, 1)

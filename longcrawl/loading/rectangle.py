@@ -423,7 +423,7 @@ Seam = Literal["keep", "mask"]
 """Handling of the target after the end of a rolled row's document, which is the document's first token."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rectangle(Feed):
     """Batches for one rank of a trainer, from the rectangle at ``path``, a folder or a URL that fsspec reads.
 

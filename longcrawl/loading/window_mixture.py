@@ -27,7 +27,7 @@ _ALIKE = ("seq_len", "positions", "masked", "window_dtype")
 """Fields in which all windows of a batch must agree."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WindowMixture(PlannedFeed):
     """Batches of windows from several folders for one rank of a trainer, with exact resume.
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.registry import check_fields
+from longcrawl.core.registry import check_fields, short_repr
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_hash import KeyedOrder, file_order, keyed_order
@@ -68,7 +68,7 @@ class _Layout:
     starts: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Windows:
     """Map-style dataset of all windows of one or many files; all windows take equally long to read.
 
@@ -137,6 +137,8 @@ class Windows:
     split: window_files.Split = "train"
     paths_file: str | os.PathLike[str] | None = None
     on_stale_paths: window_files.OnStalePaths = "refresh"
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
@@ -448,7 +450,7 @@ class Windows:
 Leftover = Literal["carry", "short", "drop"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WindowBatches(Feed):
     """Batches of windows for one rank of a trainer, as returned by :meth:`Windows.batches`.
 

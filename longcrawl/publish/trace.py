@@ -60,6 +60,8 @@ class Trace:
                 lines += [str(piece.origin), *(f"    {line}" for line in shown.splitlines())]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def trace(
     data: Any,

@@ -89,7 +89,7 @@ class Lengths:
         return cls(values["unit"], documents, total)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Analysis(Tabular):
     """Statistics of a dataset, shown as text bars in a terminal, in colour in a notebook, and as tables on a card."""
 

@@ -145,6 +145,8 @@ class RunSummary:
         rates = [repr(self.rates), ""] if self.rates.reference.documents else []
         return "\n".join([repr(self.funnel), "", *rates, as_lines(self._done())])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         table = self.rates if self.rates.reference.documents else self.funnel
         return f"{table._repr_html_()}<p>{'<br>'.join(map(html.escape, self._done()))}</p>"

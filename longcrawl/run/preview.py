@@ -50,6 +50,8 @@ class RunPreview:
         table = Table([Column("stage", "name"), Column("looks at", "text")], stages, self._reads(), self._writes())
         return f"{one_line(f'{self.recipe.name}: {self.recipe.about}')}\n\n{table}"
 
+    __repr__ = __str__
+
     def _reads(self) -> str:
         names = [without_secrets(file) for part in self.parts[:FEW] for file in part.files[:1]] or [
             part.name for part in self.parts[:FEW]

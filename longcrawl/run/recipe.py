@@ -64,6 +64,11 @@ class Recipe:
             "reference": plain_settings(self.reference),
         }
 
+    def __repr__(self) -> str:
+        """Return the recipe in one line: its name, its source, its stages and its output."""
+        steps = [self.source, *(stage for _, stage in self.stages), self.output]
+        return f"<recipe {self.name}: {' > '.join(map(repr, steps))}>"
+
     def as_yaml(self) -> str:
         """Return the recipe as YAML that :func:`parse_recipe` reads back."""
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True, width=120)

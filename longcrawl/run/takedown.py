@@ -80,6 +80,8 @@ class Takedown:
             ]
         )
 
+    __repr__ = __str__
+
 
 def takedown(
     run: str | Path,

@@ -397,6 +397,8 @@ class ComposedInspection(Inspection):
         shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
         return f"{as_lines(lines)}\n{shown}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class ComposedRows(TokenRows):

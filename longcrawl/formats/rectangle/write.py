@@ -618,6 +618,8 @@ class RectangleInspection(Inspection):
         undecoded = "  (no tokenizer.json beside the arrays: the row stays undecoded)"
         return f"{as_lines(lines)}\n{undecoded if self.text is None else printable(self.text)}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class RectangleRows(TokenRows):

@@ -56,6 +56,8 @@ class Conversion:
             lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: name them when you open it")
         return as_lines(lines)
 
+    __repr__ = __str__
+
 
 def convert(
     source: str | Path,

@@ -81,6 +81,8 @@ class Fetched:
             f"has {self.complete:,} of {self.of:,} rows"
         )
 
+    __repr__ = __str__
+
 
 def fetch(
     name: str,

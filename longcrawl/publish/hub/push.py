@@ -362,6 +362,8 @@ class Push:
         tag = "tag known once its tables are written" if self.first or self.dropped else f"tag {self.tag}"
         return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
 
+    __repr__ = __str__
+
 
 def push(
     run: str | Path,

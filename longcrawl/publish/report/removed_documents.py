@@ -185,6 +185,8 @@ class RemovedDocument:
     def __str__(self) -> str:
         return as_lines([self.reason, f"  {self.opening}"])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         facts = "<br>".join(f"{name}: {escape(value)}" for name, value in self.facts())
         note = f"<p>{escape(self.note)}</p>" if self.note else ""

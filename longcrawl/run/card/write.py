@@ -458,6 +458,8 @@ class Card:
         lines = [f"the Hub will reject its front matter: {each}" for each in self.problems]
         return as_lines([f"{self.path} is written{pictures}{kept}", *lines])
 
+    __repr__ = __str__
+
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
     """Write the card of a finished run again, from its manifest and ledger, and keep edits.

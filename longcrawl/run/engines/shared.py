@@ -64,6 +64,9 @@ class Shared:
         self._work: Path
         self._watched: dict[Path, Watched] = {}
 
+    def __repr__(self) -> str:
+        return f"Shared(beat={self._beat}, stale={self._stale})"
+
     @contextmanager
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
         """Lead the run, or help the leading process; yield None once that one has finished the run.
