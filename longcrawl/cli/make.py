@@ -360,7 +360,8 @@ def report(
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
 ) -> None:
     """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
-    answer(lc.write_report(folder, out, per_rule, most, clusters))
+    path = lc.write_report(folder, out, per_rule, most, clusters)
+    answer(path, {"path": path})
 
 
 @app.command(epilog="Example: longcrawl tables quickstart")

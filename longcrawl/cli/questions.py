@@ -327,7 +327,7 @@ def compose(
 
     with without_set():
         comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
-    answer(repr(comparison), comparison)
+    answer(repr(comparison), {"strategies": comparison.rows, "terminated": comparison.terminated})
     if plot is not None:
         try:
             comparison.plot().savefig(plot)
@@ -381,11 +381,13 @@ def validate(
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
     report = validation.validate(path, **settings)
-    answer(report)
+    facts = {name: getattr(report, name) for name in ("ok", "phases", "stock", "max_length", *_REMARKS)}
+    answer(report, facts)
     if not report.ok:
         raise typer.Exit(1)
 
 
+_REMARKS = ("problems", "warnings", "notes")
 lists = new_app("Block lists for the URL filter.")
 app.add_typer(lists, name="lists")
 

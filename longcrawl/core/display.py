@@ -135,6 +135,7 @@ def progress_bar(*shown: Any, **options: Any) -> Any:
     elif not sys.stderr.isatty() and "ipykernel" not in sys.modules:
         line = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} elapsed, {remaining} left{postfix}"
         options |= {"file": _Lines(), "bar_format": line, "mininterval": LINE_SECONDS, "maxinterval": LINE_SECONDS}
+        options["disable"] = options.get("disable") or options.get("total") == 0
     if "datasets" in sys.modules:
         from datasets.utils import tqdm
     else:
