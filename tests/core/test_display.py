@@ -3,12 +3,15 @@
 import html.parser
 import re
 import unicodedata
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.display import Code, Column, ShareRow, Table, display_width, share_table
+from longcrawl.core.display import Code, Column, ShareRow, Table, display_width, facts_of, share_table
 from longcrawl.errors import one_line
 
 HOSTILE = st.text(st.sampled_from([*"ab |`*<&>'\\[]~", "\n", "\x1b", "\u202e", "語", "é", "\u0301"]), max_size=12)
@@ -143,3 +146,31 @@ def test_widths_of_letters(text):
     shown = "".join(letter for letter in text if unicodedata.category(letter) not in ("Cf", "Mn", "Me", "Mc"))
     assert display_width(shown) == naive_width(shown)
     assert display_width("語e\u0301\u200b") == 3
+
+
+def test_progress_in_a_file_is_lines(python):
+    code = """
+from longcrawl.core.display import progress_bar
+for _ in progress_bar(range(3), desc="a > b", unit="part"):
+    pass
+with progress_bar(total=0, desc="nothing"):
+    pass
+"""
+    assert re.sub(r"\d\d:\d\d|\?", "T", python(code).stderr).splitlines() == [
+        "a > b: 0 of 3 part, T elapsed, T left",
+        "a > b: 3 of 3 part, T elapsed, T left",
+    ]
+
+
+def test_facts_are_plain_json_values():
+    table = Table(
+        [Column("site"), Column("", "bar"), Column("share", "share")], [[Code("a.example"), 1.0, float("nan")]]
+    )
+    assert facts_of((table, {1: Path("a")})) == [
+        {"title": "", "rows": [{"site": "a.example", "share": None}], "notes": []},
+        {"1": "a"},
+    ]
+    assert facts_of({"arrays": [np.arange(2), np.float32(0.5)], "column": pa.array([1, None])}) == {
+        "arrays": [[0, 1], 0.5],
+        "column": [1, None],
+    }

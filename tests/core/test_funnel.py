@@ -63,7 +63,7 @@ def funnels(draw) -> Funnel:
     ],
 )
 def test_a_reason_is_one_line(reason, said):
-    assert str(reason) == said
+    assert str(reason) == repr(reason) == said
 
 
 def verdicts(*rules: str | None) -> pa.Table:

@@ -8,7 +8,7 @@ import pytest
 import longcrawl
 from longcrawl.core import kinds
 from longcrawl.core.outputs import OUTPUTS, RESULTS
-from longcrawl.core.registry import Registry
+from longcrawl.core.registry import Registry, describe_kind
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import StageError
@@ -42,3 +42,16 @@ def test_a_name_of_ours_is_taken_before_its_module_is_imported():
     registry = Registry("stage", Stage, StageError, {"one_line": "longcrawl.text.nowhere:OneLine"})
     with pytest.raises(StageError, match=r"two stages are called 'one_line', longcrawl.text.nowhere:OneLine and test"):
         registry.add("one_line", type("OneLine", (), {"__module__": "test_kinds"}))
+
+
+@pytest.mark.parametrize("registry", [SOURCES, STAGES, OUTPUTS], ids=lambda registry: registry.what)
+def test_what_a_kind_is_about_is_read_without_importing_it(registry):
+    unseen = Registry(registry.what, object, StageError, getattr(kinds, f"{registry.what.upper()}S"))
+    read = {name: unseen.about(name) for name in unseen.loaded()}
+    assert vars(unseen)["_kinds"] == {}
+    assert read == {name: describe_kind(registry.find(name)).partition("\n")[0] for name in read}
+
+
+def test_the_repr_of_a_stage_has_the_fields_that_were_set():
+    assert repr(STAGES.make("min_hash", {"bands": 14, "rows": 8})) == "MinHash(bands=14, rows=8)"
+    assert repr(STAGES.make("gopher_quality", {})) == "GopherQuality()"

@@ -130,3 +130,22 @@ def test_a_notebook_has_what_its_cells_returned(path):
     assert notebook.metadata.get("longcrawl", {}).get("ran") == code_digest(notebook)
     assert path.stat().st_size < 700_000
     assert tempfile.gettempdir() + "/" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_says_what_it_needs(path):
+    extras = "language,plots,warc" if path.stem == "04_refinedweb" else "plots"
+    extras = "plots,torch" if path.stem in TRAINING else extras
+    assert f"Needs: `pip install 'longcrawl[{extras}]'`." in nbformat.read(path, as_version=4).cells[0].source
+
+
+@pytest.mark.parametrize("name", sorted(TRAINING))
+def test_a_notebook_stops_with_one_line_without_torch(name, monkeypatch):
+    """Nothing before the cell imports torch."""
+    path = next(path for path in NOTEBOOKS if path.stem == name)
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    first = next(number for number, source in enumerate(cells) if "torch" in source)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit, match=r"^This notebook needs torch.*: pip install 'longcrawl\[torch\]'$"):
+        exec(cells[first], {})  # noqa: S102  # a cell of our own
+    assert cells[first].startswith("try:\n    import torch\n")

@@ -240,3 +240,31 @@ def test_stopping_a_command_leaves_no_traceback(tmp_path, stop):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_recipe_says_what_to_set_where_a_tokenizer_cannot_be_fetched(texts):
+    lines = first_recipe(texts).splitlines()
+    stage = lines.index("  - tokenize: {tokenizer: gpt2}")
+    assert lines[stage - 2].startswith("  # gpt2 is fetched from the Hub. Without a network, ")
+    assert lines[stage - 1] == "  # or `trained`, which learns a tokenizer from these documents."
+
+
+def test_a_dry_run_names_all_packages_that_are_missing(texts, tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text(first_recipe(texts))
+
+    def missing(extra):
+        def prepare(_):
+            raise StageError(f"it needs a package: pip install 'longcrawl[{extra}]', or another setting")
+
+        return prepare
+
+    monkeypatch.setattr(lc.text.GopherQuality, "prepare", missing("segmentation"))
+    with pytest.raises(StageError, match=r"^it needs a package: pip install 'longcrawl\[segmentation\]', or"):
+        preview_run("mine.yaml", "out", TRAINED)
+    monkeypatch.setattr(lc.text.GopherRepetition, "prepare", missing("language"))
+    with pytest.raises(
+        RunError,
+        match=r"^packages are missing for gopher_quality \(it needs .*; gopher_repetition \(.*\)\. "
+        r"Install all: pip install 'longcrawl\[language,segmentation\]'$",
+    ):
+        preview_run("mine.yaml", "out", TRAINED)

@@ -121,6 +121,8 @@ class ArrayLayout:
     index_at: Literal["none", "start", "end"] = "none"
     checksum: Literal["crc32c", "none"] = "none"
     """Checksum after the stored bytes of each chunk."""
+    compression: str = ""
+    """The codecs that compress chunks and their settings, for a person."""
 
     @property
     def chunk_grid(self) -> Pair:
@@ -196,6 +198,7 @@ def _parse_v2(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         fill_value=_fill_value(metadata["fill_value"] or 0, dtype, where),
         name_separator=_separator(metadata.get("dimension_separator", "."), where),
         indirect=indirect,
+        compression=_compression(compressor["id"], compressor) if compressor else "",
     )
 
 
@@ -235,7 +238,24 @@ def _parse_v3(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         index_at=index_at,
         indirect=indirect,
         checksum="crc32c" if names[-1:] == ["crc32c"] else "none",
+        compression=", ".join(
+            _compression(codec["name"], codec.get("configuration") or {})
+            for codec in codecs
+            if codec["name"] not in ("bytes", "crc32c")
+        ),
     )
+
+
+_SHUFFLES: Mapping[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
+"""Blosc's, by their numbers in Zarr v2."""
+
+
+def _compression(name: str, settings: Mapping[str, Any]) -> str:
+    """Return a codec and its settings in words, such as "blosc zstd level 3 noshuffle"."""
+    level = settings.get("clevel", settings.get("level"))
+    shuffle = settings.get("shuffle")
+    words = [name, settings.get("cname"), None if level is None else f"level {level}", _SHUFFLES.get(shuffle, shuffle)]
+    return " ".join(str(word) for word in words if word is not None)
 
 
 def _check_limits(layout: ArrayLayout, where: str) -> None:

@@ -38,7 +38,7 @@ from longcrawl.core.outputs import (
 )
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.core.stages import SORT_KEY, Stage, column
-from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable, unreadable
+from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable
 from longcrawl.formats.order import (
     exchange_order,
     order_documents,
@@ -767,9 +767,6 @@ class RectangleResult(Result):
 
     def inspect(self, folder: Path, split: str, row: int) -> RectangleInspection:
         """Return shape, codec and compression ratio, and one row as text, rolled back."""
-        import zarr
-        from zarr.codecs import Crc32cCodec
-
         name = next((name for name in (split, f"{split}.zarr") if name in _arrays(folder)), None)
         if name is None:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(_arrays(folder)) or 'nothing'}")
@@ -778,21 +775,17 @@ class RectangleResult(Result):
             raise FormatError(f"{folder} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
         origin = _origin(folder, split, row)
         tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
-        array_folder = folder / name
-        with unreadable(
-            f"the Zarr metadata of {array_folder}", FormatError, "copy it again from where the array was made"
-        ):
-            array = zarr.open_array(str(array_folder), mode="r")
-        shard = f" in shards {array.shards}" if array.shards else ""
+        layout = opened.layout
+        shard = f" in shards {layout.file_shape}" if layout.index_at != "none" else ""
         return RectangleInspection(
             path=str(folder),
             split=split,
-            shape=(array.shape[0], array.shape[1]),
-            dtype=str(array.dtype),
-            chunks=f"{array.chunks}{shard}",
-            codec=", ".join(_codec(codec) for codec in array.compressors if not isinstance(codec, Crc32cCodec)),
+            shape=layout.shape,
+            dtype=str(layout.dtype),
+            chunks=f"{layout.chunks}{shard}",
+            codec=layout.compression,
             checksum=opened.checksum,
-            stored_bytes=sum(file.stat().st_size for file in _chunk_files(array_folder)),
+            stored_bytes=sum(file.stat().st_size for file in _chunk_files(folder / name)),
             row=row,
             row_id=origin.get("id"),
             url=origin.get("url"),
@@ -910,14 +903,6 @@ def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]
         yield f"{folder}/{layout.file_name(*corner)} is missing and would be read as {layout.fill_value}"
     if layout.files - len(there) > MOST_NAMED:
         yield f"{folder} lacks {layout.files - len(there) - MOST_NAMED:,} more files"
-
-
-def _codec(codec: Any) -> str:
-    recorded = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
-    words = {name: getattr(value, "value", value) for name, value in recorded.items()}
-    spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
-    shuffle = spelled.get(words.get("shuffle"), words.get("shuffle"))
-    return f"{type(codec).__name__} {words.get('cname', '')} level {words.get('clevel', words.get('level'))} {shuffle}"
 
 
 def _chunk_files(folder: Path) -> Iterator[Path]:
