@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +135,21 @@ def answer(found: object, facts: Any = None) -> None:
     if not _asked.json:
         show(found)
         return
-    from longcrawl.core.display import facts_of
-
-    values = facts_of(found if facts is None else facts)
+    values = _display().facts_of(found if facts is None else facts)
     show(json.dumps(values if isinstance(values, dict) else {"message": values}, indent=2, allow_nan=False))
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    """Return a table of texts under titles."""
+    shown = _display()
+    return shown.Table([shown.Column(title) for title in titles], rows)
+
+
+def _display() -> Any:
+    """Return ``longcrawl.core.display``, which imports numpy: help needs neither."""
+    from longcrawl.core import display
+
+    return display
 
 
 class _NoPandas:
@@ -158,13 +169,13 @@ def leave_pandas_out() -> None:
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return
-    sys.meta_path.insert(0, _NoPandas)  # type: ignore[arg-type]  # a class serves as a finder
+    sys.meta_path.insert(0, _NoPandas)
     try:
         import pyarrow as pa
 
         pa.array([])
     finally:
-        sys.meta_path.remove(_NoPandas)  # type: ignore[arg-type]
+        sys.meta_path.remove(_NoPandas)
 
 
 app = new_app("From a web crawl to long-context training data, with a reason for every removed document.", top=True)

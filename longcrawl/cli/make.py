@@ -377,6 +377,7 @@ def tables(
     words: dict[str, Any] = {"tables": kind, "num_proc": num_proc}
     with stoppable():
         lc.write_tables(folder, **words)
+    answer(f"{folder} has tables of: {kind}", {"run": folder, "tables": kind})
 
 
 @app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")

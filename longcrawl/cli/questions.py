@@ -18,11 +18,11 @@ from longcrawl.cli.commands import (
     new_app,
     set_option,
     stoppable,
+    table,
 )
 from longcrawl.errors import LongCrawlError, SourceError, StageError, as_lines, printable, show
 
 if TYPE_CHECKING:
-    from longcrawl.core.display import Table
     from longcrawl.core.registry import Registry
 
 USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_corrections", "c4_quality")
@@ -38,7 +38,7 @@ def _kind(what: str) -> Any:
 def recipes() -> None:
     """List the shipped recipes."""
     found = lc.recipes()
-    answer(_table(["recipe", "about"], [*found.items()]), {"recipes": found})
+    answer(table(["recipe", "about"], [*found.items()]), {"recipes": found})
 
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")
@@ -76,7 +76,7 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
             found[each] = registry.about(each)
         except LongCrawlError as wrong:
             broken.append(str(wrong))
-    answer(_table([what, "about"], [*found.items()]), {f"{what}s": found})
+    answer(table([what, "about"], [*found.items()]), {f"{what}s": found})
     for sentence in (*broken, *registry.unused()):
         show(sentence, error=True)
 
@@ -90,24 +90,18 @@ def _describe(registry: "Registry[Any]", name: str) -> None:
     presets = sorted(presets_of(kind))
     about = registry.implementation(kind)
     package = f" of {about['package']} {about['version']}" if "package" in about else ""
-    table = _table(["field", "takes", "default"], rows)
+    fields = table(["field", "takes", "default"], rows)
     text = "\n".join(
         [
             as_lines([f"{kind.name}{package}"]),
             printable(describe_kind(kind)),
             "",
-            str(table) if rows else "It has no fields.",
+            str(fields) if rows else "It has no fields.",
             *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
         ]
     )
     named = [dict(zip(("field", "takes", "default"), row, strict=True)) for row in rows]
     answer(text, {"name": kind.name, "about": describe_kind(kind), "fields": named, "presets": presets, **about})
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    from longcrawl.core.display import Column, Table
-
-    return Table([Column(title) for title in titles], rows)
 
 
 @app.command(epilog="Example: longcrawl funnel quickstart --rates")

@@ -368,7 +368,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
             LongCrawlError: another class has this name.
         """
         if "__repr__" not in vars(cls):
-            cls.__repr__ = short_repr  # type: ignore[assignment]  # a function of the module as a method
+            cls.__repr__ = short_repr  # type: ignore[method-assign]  # a function of the module as a method
         made: Any = dataclass(frozen=True)(cls)
         made.name = name
         self[name] = made
