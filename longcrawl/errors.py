@@ -123,6 +123,11 @@ def show(message: object, *, error: bool = False, end: str = "\n") -> None:
     stream.flush()
 
 
+def has_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    return sys.stderr.isatty()
+
+
 def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import StageError, as_lines, one_line, shortened
+from longcrawl.errors import StageError, as_lines, has_terminal, one_line, shortened, show
 
 
 def percent(share: float | None, unit: str = " %") -> str:
@@ -111,12 +111,17 @@ LINE_SECONDS = 10
 class _Lines:
     """Standard error for a bar of tqdm that no terminal shows: a line for each state."""
 
+    def __init__(self) -> None:
+        self._last = ""
+
     def write(self, text: str) -> None:
-        if any(map(str.isalnum, text.replace(_CURSOR_UP, ""))):
-            sys.stderr.write(f"{text.strip()}\n")
+        line = text.replace(_CURSOR_UP, "").strip()
+        if line not in ("", self._last):
+            show(line, error=True)
+            self._last = line
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        """Do nothing: each line is flushed."""
 
 
 _CURSOR_UP = "\x1b[A"
@@ -132,7 +137,7 @@ def progress_bar(*shown: Any, **options: Any) -> Any:
     """
     if os.environ.get(OFF, "").upper() in _TRUE:
         options["disable"] = True
-    elif not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+    elif not has_terminal() and "ipykernel" not in sys.modules:
         line = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} elapsed, {remaining} left{postfix}"
         options |= {"file": _Lines(), "bar_format": line, "mininterval": LINE_SECONDS, "maxinterval": LINE_SECONDS}
         options["disable"] = options.get("disable") or options.get("total") == 0
