@@ -66,10 +66,10 @@ FIRST = ("text", "dedup")
 """Folders of tests that compile most kernels: two processes take one each before all other folders."""
 
 FORKING = (
-    "run/test_ids.py",
+    "run/test_part_ids.py",
     "run/test_job.py",
-    "run/test_removals.py",
-    "run/test_removals_index.py",
+    "run/test_inputs_removals.py",
+    "run/test_inputs_removals_index.py",
     "run/test_job_damage.py",
 )
 """Files that fork most, which takes as long as a process is large: they are first, and the other whole runs next."""
