@@ -1,7 +1,6 @@
 """URLs: the normal form, one of each, and part after part."""
 
 import gzip
-import ipaddress
 import json
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.dedup.exact import normalise_url
 from longcrawl.errors import StageError
 
@@ -84,58 +82,6 @@ def test_urls_of_one_page_are_the_same(one, other):
 )
 def test_urls_of_two_pages_are_not(one, other):
     assert normalise_url(one) != normalise_url(other)
-
-
-def naive_path(path: str) -> str:
-    """Remove dot segments as RFC 3986, section 5.2.4, writes it down."""
-    left, kept = path, ""
-    while left:
-        if left.startswith("/./") or left == "/.":
-            left = "/" + left[3:]
-        elif left.startswith("/../") or left == "/..":
-            left, kept = "/" + left[4:], kept.rpartition("/")[0]
-        else:
-            end = left.find("/", 1) if "/" in left[1:] else len(left)
-            left, kept = left[end:], kept + left[:end]
-    return kept
-
-
-@given(st.lists(st.sampled_from([".", "..", "a", "", "...", "%2e", "%2E.", ".%2e", "%2f", ".a"]), max_size=7))
-def test_dot_segments_are_removed_as_in_the_rfc(segments):
-    path = "".join(f"/{segment}" for segment in segments)
-    assert plain_escapes(without_dot_segments(path)) == naive_path(plain_escapes(path))
-
-
-NUMBERS = {
-    "0": 0,
-    "1": 1,
-    "255": 255,
-    "256": 256,
-    "0x7f": 127,
-    "0X": 0,
-    "010": 8,
-    "65535": 65535,
-    "08": None,
-    "a": None,
-}
-
-
-@given(st.lists(st.sampled_from([*NUMBERS]), min_size=1, max_size=5))
-def test_numeric_hosts_are_addresses_of_four_bytes(parts):
-    host, numbers = ".".join(parts), [NUMBERS[part] for part in parts]
-    *most, last = numbers
-    if None in numbers or len(numbers) > 4 or max([0, *most]) > 255 or last >= 256 ** (4 - len(most)):
-        assert spell_host(host) == host.lower()
-        return
-    whole = sum(number << 8 * (3 - place) for place, number in enumerate(most)) + last
-    assert spell_host(host) == str(ipaddress.IPv4Address(whole))
-
-
-@given(st.lists(st.sampled_from([0, 0, 1, 0xAB, 0xFFFF]), min_size=8, max_size=8))
-def test_ipv6_hosts_are_compressed(groups):
-    spelled = spell_host("[" + ":".join(f"{group:04X}" for group in groups) + "]")
-    assert [int(each, 16) for each in ipaddress.IPv6Address(spelled).exploded.split(":")] == groups
-    assert spelled == spell_host(spelled) == str(ipaddress.IPv6Address(spelled))
 
 
 def test_the_query_is_a_choice():

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, StageError
 from longcrawl.formats import order
 from longcrawl.formats.documents import ParquetOutput, folder_name
@@ -592,7 +591,3 @@ def test_the_card_says_what_there_is(by_language, run_folder):
     plain = (run_folder / "README.md").read_text()
     assert "| split | documents | bytes | files |\n| --- | ---: | ---: | ---: |\n| train | " in plain
     assert "`unknown`" not in plain
-
-
-def test_every_output_is_told_of():
-    assert set(OUTPUTS) == set(RESULTS)

@@ -13,17 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import Dataset
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.addresses import spell_host, url_hosts
 from longcrawl.errors import CorruptionError
 from longcrawl.io.stored_tables import scan_tables
 from longcrawl.publish.report import Analysis
 from longcrawl.run.analysis import DomainCounts, analyse
 from longcrawl.run.engines import Local
-from longcrawl.text.refinedweb.url_filter import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
 
@@ -109,74 +105,6 @@ def test_a_broken_file_is_one_sentence(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(CorruptionError, match=r"a.parquet cannot be read \(.*\): longcrawl verify shows what is wrong"):
         analyse(scan_tables([tmp_path / "a.parquet"]))
-
-
-# -------------------- hosts
-
-
-HOSTS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,8}[A-Za-z0-9]", fullmatch=True)
-
-
-@given(
-    st.sampled_from(["http://", "HTTPS://", "//", "a+b.c://"]),
-    st.sampled_from(["", "me@", "me:secret@"]),
-    st.sampled_from(["", "www.", "WWW."]),
-    HOSTS,
-    st.sampled_from(["", ":80", ":"]),
-    st.from_regex(r"([/?#][!-~]{0,6})?", fullmatch=True),
-)
-def test_hosts_are_those_that_python_finds(scheme, user, www, host, port, rest):
-    url = scheme + user + www + host + port + rest
-    naive = (urlsplit(url).hostname or "").removeprefix("www.")
-    assert url_hosts(pa.chunked_array([[url]])).to_pylist() == [naive]
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("http://[2001:DB8::1]:80/a", "[2001:db8::1]"),
-        ("http://example.org./", "example.org"),
-        ("  http://example.org/", "example.org"),
-        ("example.org/a", "example.org"),
-        ("https://www.com/", "com"),
-        ("http://münchen.de/ß", "münchen.de"),
-        ("http:///a", None),
-        ("", None),
-        ("urn:uuid:1", None),
-        ("https:/x.org", None),
-        ("hard::a b", None),
-        ("mailto:a@example.org", None),
-        ("no url at all", None),
-        ("localhost:80", None),
-        ("example.org:80/a", "example.org"),
-        ("example.org:port/a", None),
-        ("<http://example.org>", "example.org"),
-        ("http:\\\\example.org\\a.b", "example.org"),
-        ("www.example.org", "example.org"),
-    ],
-)
-def test_odd_hosts(url, host):
-    assert url_hosts(pa.chunked_array([pa.array([url], pa.string())])).to_pylist() == [host]
-
-
-def without_brackets(host: str | None) -> str:
-    bracketed = host is not None and host.startswith("[")
-    found = host[1:].removesuffix("]").rstrip(".").removeprefix("www.") if bracketed else host or ""
-    return spell_host(found) if found.isdigit() else found  # the filter reads a number as an address of IPv4
-
-
-PIECES = [*"/\\.a:8@?# <>", "//[B.c]", "//[a:8", "http:", "urn:", "1x:", "//", "www.", "B.c"]
-
-
-@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map("".join), max_size=5))
-@settings(max_examples=4 * settings.default.max_examples, deadline=None)
-@example(
-    ["a.b\\c", "a\\b.c", "//[B.c]:8", "//www.", "8.", "\n//a\nb/", "[\\.", "x@[", "//x@[", "a.b:8@c", "a.b\\c:8@d"]
-)
-def test_a_host_is_what_the_url_filter_takes_for_one(urls):
-    filtered = hosts_of_filter(pa.array(urls, pa.large_string())).to_pylist()
-    found = url_hosts(pa.chunked_array([pa.array(urls, pa.string())])).to_pylist()
-    assert list(map(without_brackets, found)) == [host.removeprefix("www.") for host in filtered]
 
 
 def test_the_bound_of_what_was_forgotten_outlives_the_merging_of_parts():

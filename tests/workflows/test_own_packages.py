@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from longcrawl.cli.commands import main
-from longcrawl.core.outputs import RESULTS, Result
-from longcrawl.errors import StageError
 
 LINES = [
     {"id": "a", "text": "the sea\nthe sea\nand the moon"},
@@ -254,29 +252,6 @@ def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_p
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("One row\ncosts $5.", r"line 2 of the card of output 'parquet' has a \$ alone: write \$\$ for a dollar sign$"),
-        ("$ledgr", r"card of output 'parquet' has the word \$ledgr; known: ledger\. Did you mean 'ledger'\?"),
-        ("$$5 $ledger", None),
-    ],
-)
-def test_a_card_is_checked_before_there_is_an_output(text, sentence):
-    class OwnCard(type(RESULTS["parquet"])):
-        card_words = Result.card_words
-
-        def card_template(self):
-            return text
-
-    if sentence is None:
-        OwnCard().check_card()
-        assert OwnCard().fill_card({}, "gone") == "$5 gone"
-        return
-    with pytest.raises(StageError, match=sentence):
-        OwnCard().check_card()
-
-
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
     write_package(tmp_path / "site", stages=STAGE)
     recipe = write_recipe(tmp_path, "my_poems.stages:OnlyPoems", {"min_chars": {"n": 1000}})
@@ -337,11 +312,3 @@ def test_a_stage_that_cannot_be_had_is_one_sentence(tmp_path, type_command, stag
     assert told.stderr.startswith("RecipeError: recipe 'poems': stage 1 ")
     assert sentence in told.stderr
     assert told.stderr.count("\n") == 1
-
-
-def test_an_output_that_names_no_tables_has_no_rows_to_ask(tmp_path):
-    class Silent(Result):
-        name, description = "silent", "silent.json"
-        summary = read_back = configs = contents = verify = inspect = None  # not called
-
-    assert Silent().ids(tmp_path).files == []

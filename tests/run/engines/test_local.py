@@ -12,9 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from longcrawl.core.exchange import pack_table, unpack_table
 from longcrawl.core.registry import installed_versions
-from longcrawl.errors import CorruptionError, RunError
+from longcrawl.errors import RunError
 from longcrawl.io.structured import DamagedWorkError
 from longcrawl.run.engines import Exchange, Local, Spark
 from longcrawl.run.engines.local import answer, map_tasks, pack, run_packed
@@ -160,14 +159,6 @@ def test_rows_that_were_changed_on_disk_are_found(tmp_path, kind):
     assert read_again(step) == [0, 0, 3, 3]
 
 
-def test_packed_tables_have_a_checksum():
-    packed = pack_table(pa.table({"number": [1, 2]}))
-    assert unpack_table(packed, "a file")["number"].to_pylist() == [1, 2]
-    for changed in (packed[:3], packed[:-1], bytes([packed[0] ^ 1]) + packed[1:], packed[:40] + b"?" + packed[41:]):
-        with pytest.raises(CorruptionError, match="data from a file has been changed"):
-            unpack_table(changed, "a file")
-
-
 def test_a_worker_with_other_versions_is_refused():
     versions = dict(installed_versions())
     assert run_packed(pack(abs, -1, versions)) == 1
@@ -175,15 +166,6 @@ def test_a_worker_with_other_versions_is_refused():
         run_packed(pack(abs, -1, versions | {"tokenizers": "0.0.1"}))
     with pytest.raises(RunError, match="has extra-package not installed, the driver 1"):
         run_packed(pack(abs, -1, versions | {"extra-package": "1"}))
-
-
-def test_versions_are_also_those_of_packages_with_stages(tmp_path, monkeypatch):
-    about = tmp_path / "my_stages-1.2.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-stages\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text("[longcrawl.stages]\nonly_poems = my_stages:OnlyPoems\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert installed_versions.__wrapped__()["my-stages"] == "1.2"
 
 
 @pytest.mark.parametrize("name", ["pyspark", "pyspark.sql", "pyspark.errors"])
