@@ -273,14 +273,6 @@ def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
     assert "not explained: tokenize, which works on tokens, not on text\n" in said
 
 
-def test_inspect_takes_a_text_from_standard_input(longcrawl):
-    words = ("inspect", "--text", "-", "--stage", "min_chars")
-    answers = [longcrawl(*words, given=text) for text in ("Käse\r\n".encode(), b"K\xe4se", b"")]
-    assert re.search(r"min_chars +6  at least 200  FAILS", answers[0].stdout)
-    assert answers[1].stderr.startswith("SourceError: standard input is not UTF-8: byte 1 is 0xe4; ")
-    assert answers[2].stderr == "SourceError: standard input is empty; give a file with text in it\n"
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
