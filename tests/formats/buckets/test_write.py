@@ -1,7 +1,6 @@
 """Composed datasets: every token once and where its piece says, masks, measures as compared, and odd documents."""
 
 import itertools
-import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,18 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from composed_crawls import END, compose, documents
 from datasets import Dataset, load_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.outputs import RESULTS
-from longcrawl.errors import CorruptionError, FormatError, SourceError, StageError
-from longcrawl.formats import open_composed
-from longcrawl.formats.buckets import write as composed_build
+from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets import write as composed_output
 from longcrawl.formats.buckets.write import composition_of
-from longcrawl.formats.rectangle import write as rectangle_build
 
 FORMATS = ["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 STRATEGIES = {
@@ -35,34 +32,8 @@ STRATEGIES = {
     "decomposition": [16, 32, 64],
 }
 LABELS = ["Buckets", "Fixed-32", "Multi-Bucket", "Best-fit-64", "First-fit-64, pools of 256", "Decomposition"]
-END = 7
 
-
-@pytest.fixture(autouse=True)
-def small_files(monkeypatch):
-    """Make bands of 64 samples and groups of few tokens, so that some hundred documents fill several."""
-    for module in (composed_output, rectangle_build):
-        monkeypatch.setattr(module, "BAND", 64)
-    monkeypatch.setattr(composed_build, "GROUP_TOKENS", 300)
-    monkeypatch.setattr(composed_build, "GROUP_DOCUMENTS", 20)
-    monkeypatch.setattr(composed_output, "FILE_DOCUMENTS", 50)
-
-
-def documents(lengths, masked=None, **columns) -> lc.Crawl:
-    draw = np.random.default_rng(0)
-    tokens = [draw.integers(8, 60_000, length).tolist() for length in lengths]
-    made = {"id": pa.array([f"d{row}" for row in range(len(tokens))])}
-    made["url"] = pa.array([f"https://www.site.org/{row}" for row in range(len(tokens))])
-    made["tokens"] = pa.array(tokens, pa.list_(pa.uint16()))
-    if masked is not None:
-        flags = [(draw.random(length) >= masked).tolist() for length in lengths]
-        made["loss_mask"] = pa.array(flags, pa.list_(pa.bool_()))
-    return lc.Crawl(Dataset(pa.table(made | {name: pa.array(values) for name, values in columns.items()})))
-
-
-def compose(crawl: lc.Crawl, path: Path, capacities=(16, 32, 64), **fields) -> lc.formats.Composed:
-    crawl.to_composed(path, capacities=list(capacities), end_of_text=END, **fields)
-    return open_composed(path)
+pytestmark = pytest.mark.usefixtures("small_files")
 
 
 def rebuilt(composed: lc.formats.Composed) -> dict[str, tuple[list[int], list[bool]]]:
@@ -221,32 +192,6 @@ def test_no_loss_is_due_on_overlaps_of_rows_that_are_windows_already(tmp_path):
     assert rebuilt(composed) == {"a": ([1, 2, 3], [True] * 3), "b": ([3, 4, END], [False, True, True])}
 
 
-def test_samples_are_read_in_any_order_anywhere(tmp_path):
-    composed = compose(documents(np.full(900, 20)), tmp_path / "out", [64])
-    (bucket,) = composed.buckets
-    order = np.random.default_rng(0).permutation(len(bucket))[:100]
-    everything, some = bucket.read(range(len(bucket))), pickle.loads(pickle.dumps(bucket)).read(order)
-    assert len(bucket) > 3 * 64
-    assert (some.tokens == everything.tokens[order]).all()
-    assert (some.loss_mask == everything.loss_mask[order]).all()
-    assert [each.tolist() for each in some.piece_sizes] == [everything.piece_sizes[row].tolist() for row in order]
-    assert bucket.read([]).tokens.shape == (0, 64)
-    with pytest.raises(IndexError, match=f"train/64 has samples 0 to {len(bucket) - 1}, not {len(bucket)}"):
-        bucket.read([0, len(bucket)])
-    with pytest.raises(FormatError, match="has no bucket heldout/64; there is: train/64"):
-        composed.bucket(64, "heldout")
-    assert zarr.open_group(str(tmp_path / "out"), mode="r")["train/64"].shape == (len(bucket), 64)
-    batches = lc.loading.Rectangle(tmp_path / "out", split="train/64", batch_size=8)
-    assert (batches[0]["targets"] == everything.tokens[:8]).all()
-    (tmp_path / "out/pieces/train/64/00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorruptionError, match="pieces/train/64/00001.parquet has 4 bytes, expected"):
-        open_composed(tmp_path / "out").buckets[0].read([64])
-    (tmp_path / "out/train/64/c/2/0").unlink()
-    with pytest.raises(CorruptionError, match="is missing"):
-        open_composed(tmp_path / "out").buckets[0].read([128])
-    assert len(lc.verify(tmp_path / "out").problems) == 2
-
-
 def test_zarr_format_2_and_another_codec_hold_the_same(tmp_path):
     crawl = documents(np.full(300, 20), 0.1)
     composed = compose(crawl, tmp_path / "out", [64], zarr_format=2, codec="lz4")
@@ -263,23 +208,6 @@ def test_a_chunk_is_whole_samples(capacity, rows, tmp_path, monkeypatch):
     group = zarr.open_group(str(tmp_path / "out"), mode="r")
     arrays = [group[f"train/{capacity}{suffix}"] for suffix in ("", "_loss_mask")]
     assert [(each.chunks, each.shards) for each in arrays] == [((rows, capacity), (64, capacity))] * 2
-
-
-def test_an_identity_is_one_of_content(tmp_path):
-    first = compose(documents([20] * 30), tmp_path / "a").buckets
-    again = compose(documents([20] * 30), tmp_path / "b").buckets
-    other = compose(documents([20] * 31), tmp_path / "c").buckets
-    assert [each.identity for each in first] == [each.identity for each in again]
-    assert {each.identity for each in first}.isdisjoint(each.identity for each in other)
-
-
-def test_a_description_that_was_edited_is_refused(tmp_path):
-    compose(documents([20] * 30), tmp_path / "out", [32])
-    file = tmp_path / "out/composed.json"
-    file.write_text(file.read_text().replace('"capacity": 32', '"capacity": 31'))
-    with pytest.raises(CorruptionError, match=r"composed.json has been changed: the SHA-256 .* differs; copy it again"):
-        open_composed(tmp_path / "out")
-    assert lc.verify(tmp_path / "out").problems
 
 
 def test_shards_are_read_by_whatever_reads_their_format(tmp_path):
@@ -400,54 +328,3 @@ def test_what_would_be_lost_or_cut_twice_is_refused(tmp_path):
     masked = documents([3], masked_=[0]).data.rename_column("masked_", "masked")
     with pytest.raises(StageError, match="composed would lose the column 'masked', which is of the text"):
         compose(lc.Crawl(masked), tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("stored_as", "masked", "domains"),
-    [("zarr", None, None), ("gpt-simple", None, "source"), ("zarr", 0.3, "source"), ("datatrove", 0.3, None)],
-)
-def test_load_dataset_gives_samples_without_their_padding(tmp_path, stored_as, masked, domains):
-    lengths = [3 + 7 * number % 50 for number in range(60)]
-    crawl = documents(lengths, masked, source=["web", "code"] * 30)
-    composed = compose(crawl, tmp_path / "run" / "composed", heldout=0.2, format=stored_as, domains=domains)
-    asked = {"data_dir": str(tmp_path / "run"), "cache_dir": str(tmp_path / "cache")}
-    loaded = load_dataset("longcrawl", "composed", **asked)
-    assert set(loaded) == {each.split for each in composed.buckets}
-    for split, rows in loaded.items():
-        buckets = [each for each in composed.buckets if each.split == split and len(each)]
-        number = 0
-        for bucket in buckets:
-            samples = bucket.read(np.arange(len(bucket)))
-            for sample, (tokens, flags, sizes) in enumerate(
-                zip(samples.tokens, samples.loss_mask, samples.piece_sizes, strict=True)
-            ):
-                row, count = rows[number], int(sizes.sum())
-                assert row["id"] == f"{bucket.path}:{sample}"
-                assert (row["capacity"], row.get("domain", "")) == (bucket.capacity, bucket.domain)
-                assert (row["tokens"], row["n_tokens"]) == (tokens[:count].tolist(), count)
-                assert row["seq_lengths"] == sizes.tolist()
-                assert row.get("loss_mask", [True] * count) == flags[:count].tolist()
-                number += 1
-        assert number == len(rows)
-        assert len(set(rows["id"])) == number
-        streamed = load_dataset("longcrawl", "composed", split=split, streaming=True, **asked)
-        assert list(streamed) == rows.to_list()
-    chosen = load_dataset(
-        "longcrawl", "composed", capacity=32, domain="web" if domains else None, split="train", **asked
-    )
-    assert set(chosen["capacity"]) == {32}
-    assert lc.open(str(tmp_path / "run" / "composed")).data[:] == loaded["train"][:]
-
-
-def test_what_cannot_be_loaded_of_a_composed_dataset_is_an_error(tmp_path):
-    composed = compose(documents([20] * 40), tmp_path / "composed")
-    for asked, sentence in (
-        ({}, "source 'composed' needs data_dir"),
-        ({"data_dir": str(tmp_path)[:-1] + "nowhere"}, "composed.json"),
-        ({"data_dir": composed.path, "capacity": 24}, "no samples of capacity 24 and domain None; .*train/32"),
-    ):
-        with pytest.raises(SourceError, match=sentence):
-            load_dataset("longcrawl", "composed", cache_dir=str(tmp_path / "cache"), **asked)
-    with pytest.raises(FormatError, match="open it by lc.loading.ComposedBatches") as raised:
-        lc.loading.Rectangle(composed.path)
-    assert hasattr(lc.loading, str(raised.value).rpartition(".")[2])

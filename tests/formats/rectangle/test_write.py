@@ -27,7 +27,6 @@ from longcrawl.formats.rectangle import write as rectangle
 from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.spec import open_split
 from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
-from longcrawl.formats.token_output import unescape
 
 END_OF_TEXT = 7
 
@@ -646,16 +645,6 @@ def test_inspect_of_nothing_is_one_sentence(tmp_path):
         lc.loading.Rectangle(tmp_path / "shards", batch_size=1)
     with pytest.raises(FormatError, match="has no split 'train'; there is: nothing"):
         RectangleResult().inspect(tmp_path / "nowhere", "train", 0)
-
-
-@given(st.text(), st.integers(0, 40), st.booleans())
-def test_escapes_are_undone_and_one_cut_at_the_end_is_dropped(text, cut, ensure_ascii):
-    spelled = json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]
-    assert unescape(spelled) == text
-    part = unescape(spelled[:cut])
-    assert text.startswith(part)
-    assert len(part) >= len(spelled[:cut]) // 12 - 1
-    part.encode()
 
 
 def test_a_tokenizer_that_cannot_be_read_is_named_and_not_a_row(tmp_path):

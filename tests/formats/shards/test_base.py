@@ -1,6 +1,5 @@
 """What holds of token shards in every format: what is written is what is read, and what cannot be is said."""
 
-import json
 import pickle
 import re
 import tempfile
@@ -16,9 +15,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats.shards.base import Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.formats.shards.writing import DocumentStream
 
 END = 600
 NAMES = {
@@ -83,31 +80,6 @@ def test_bytes_do_not_depend_on_how_documents_are_divided_into_tables(token_tabl
             FORMATS[name].write(tables, Path(folder, str(number), NAMES[name]), end_of_text=END)
         one, other = (sorted(Path(folder, number).iterdir()) for number in "01")
         assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
-
-
-@pytest.mark.parametrize("terminate", ["missing", "always", "never"])
-@pytest.mark.parametrize("place", ["end", "start"])
-@given(documents=st.lists(st.lists(st.sampled_from([1, 2, END]), max_size=4), min_size=1, max_size=6))
-@settings(max_examples=settings.default.max_examples, deadline=None)
-def test_the_end_of_text_is_added_as_the_policy_says(token_table, terminate, place, documents):
-    def expected(one: list[int]) -> list[int]:
-        there = bool(one) and one[-1 if place == "end" else 0] == END
-        if terminate == "never" or (terminate == "missing" and there):
-            return one
-        return [*one, END] if place == "end" else [END, *one]
-
-    masks = [[False] * len(one) for one in documents]
-    stream = DocumentStream(
-        [token_table(documents, loss_mask=masks)], "auto", END, terminate, holds=frozenset(["loss_mask"]), place=place
-    )
-    (batch,) = stream
-    ends = np.cumsum(batch.lengths)
-    assert [batch.tokens[end - length : end].tolist() for end, length in zip(ends, batch.lengths, strict=True)] == [
-        expected(one) for one in documents
-    ]
-    added = len(batch.tokens) - sum(map(len, documents))
-    assert np.count_nonzero(batch.loss_mask) == added, "what is added counts, what was masked stays so"
-    assert (batch.tokens[batch.loss_mask] == END).all()
 
 
 @EVERY
@@ -451,31 +423,3 @@ def test_the_format_is_found_by_the_files(token_table, sentence_of, tmp_path):
     assert "known: check, end_of_text" in sentence_of(
         FormatError, lc.formats.open_shard, tmp_path / "megatron" / "shard.bin", token_size=2
     )
-
-
-def test_a_format_of_another_package_is_registered_and_used_as_ours(token_table, documents_in, tmp_path):
-    class Lines(ShardFormat):
-        suffix = ".tokens"
-
-        @classmethod
-        def shard_files(cls, path):
-            return (Path(path),)
-
-        @classmethod
-        def encode(cls, stream, files):
-            lines = [json.dumps(each) for batch in stream for each in batch.table()["tokens"].to_pylist()]
-            files.beside(".tokens").write_text("\n".join(lines))
-
-        @classmethod
-        def decode(cls, opening):
-            documents = [json.loads(line) for line in opening.files[0].read_text().splitlines()]
-            ends = np.cumsum([len(each) for each in documents])
-            return Parsed(np.array([token for each in documents for token in each], np.uint16), ends)
-
-    shard_format("lines")(Lines)
-    try:
-        lc.formats.datatrove.write(token_table([[1, 2], [3]]), tmp_path / "a.ds", end_of_text=END)
-        assert "shard of lines, 2 documents, 5 tokens" in str(lc.convert(tmp_path / "a.ds", tmp_path / "a.tokens"))
-        assert documents_in(lc.formats.open_shard(tmp_path / "a.tokens")) == [[1, 2, END], [3, END]]
-    finally:
-        del FORMATS["lines"]

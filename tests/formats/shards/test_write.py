@@ -15,13 +15,10 @@ import yaml
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.core.outputs import RESULTS
 from longcrawl.core.sources import make_source
 from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats.shards import write as shard_output
-from longcrawl.formats.shards.facts import ShardResult
 from longcrawl.formats.shards.spec import shards_in
-from longcrawl.formats.shards.writing import entries_of
 
 NAMES = ["gpt-simple", "datatrove", "megatron", "nanogpt"]
 SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin"}
@@ -400,12 +397,6 @@ def test_what_the_documents_lack_is_said(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_every_shard_output_has_a_result_of_its_name():
-    found = {name: told for name, told in RESULTS.items() if isinstance(told, ShardResult)}
-    assert sorted(found) == sorted(NAMES)
-    assert len({told.description for told in found.values()}) == len(NAMES)
-
-
 @pytest.mark.parametrize("name", ["gpt-simple", "datatrove"])
 def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     overrides = [f"source.data_dir={source}", f"stages.tokenize.tokenizer={tokenizer}"]
@@ -440,18 +431,3 @@ print("datasets" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
-
-
-def test_windows_are_cut_as_they_overlap():
-    table = pa.table({"tokens": pa.array([[], [1, 2, 9], [3, 4, 5, 9], []], pa.list_(pa.uint16()))})
-    windows = [[], [(0, 3, 0)], [(0, 2, 0), (1, 3, 1), (2, 4, 1)], []]
-    kind = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
-    named = [[dict(zip(("start", "stop", "overlap"), each, strict=True)) for each in row] for row in windows]
-    cut = table.append_column("windows", pa.array(named, kind))
-    for rows, tokens, counts in (
-        ([0, 3], [], [0, 0]),
-        ([1], [1, 2, 9], [1]),
-        ([0, 1, 2], [1, 2, 9, 3, 4, 4, 5, 5, 9], [0, 1, 3]),
-    ):
-        entries, found = entries_of(cut.take(rows), None, "gpt-simple", "keep")
-        assert (entries.tokens.tolist(), found.tolist()) == (tokens, counts)
