@@ -1,4 +1,4 @@
-"""How kernels are compiled, what is kept of them on disk, and kernels that several packages share."""
+"""How kernels are compiled, and what is kept of them on disk."""
 
 import ast
 import json
@@ -15,22 +15,13 @@ from types import FunctionType
 import numba
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import longcrawl
-from longcrawl.kernels import compiling, lookup
-from longcrawl.kernels import lookup as phrases
+from longcrawl.kernels import compiling
 from longcrawl.kernels.code_points import kept_arrays
 from longcrawl.text import rpv2 as signals
 
 NAMES = [each.name for each in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.") if "__main__" not in each.name]
-
-
-@given(st.lists(st.integers(-9, 9), max_size=40), st.integers(-11, 11))
-def test_a_search_by_halves_counts_as_numpy_does(values, most):
-    values = np.sort(np.array(values, np.int64))
-    assert lookup.count_up_to(values, most) == np.searchsorted(values, most, "right")
 
 
 def test_numba_still_has_the_names_that_kernels_are_compiled_by():
@@ -310,18 +301,3 @@ def test_arrays_that_are_kept_have_the_type_that_they_had_when_they_were_made(tm
         name: numba.typeof(each) for name, each in kept.items()
     }
     assert made["constant"].flags.writeable
-
-
-@given(st.lists(st.integers(-4, 4) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=100))
-def test_an_order_is_that_of_numpy_with_equal_keys_as_they_stand(keys):
-    array = np.array(keys, np.int64)
-    assert lookup.stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()
-
-
-def test_capitals_are_those_that_each_character_has():
-    naive: dict[str, list[int]] = {}
-    for point in range(0x110000):
-        lower = chr(point).lower()
-        if len(lower) == 1 and lower != chr(point):
-            naive.setdefault(lower, []).append(point)
-    assert phrases._capitals() == naive

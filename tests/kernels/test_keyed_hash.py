@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.kernels.keyed_hash import KeyedOrder, keyed_hash
+from longcrawl.kernels.keyed_hash import KeyedOrder, keyed_hash, reached_by
 
 EIGHT = [7, 2, 4, 0, 1, 5, 3, 6]
 """Of the first pass of windows with seed 0; a state that is kept counts on it."""
@@ -80,3 +80,12 @@ def test_large_orders_are_reached_at_any_place():
     found = order(places)
     assert ((found >= 0) & (found < 10**13 + 37)).all()
     assert [int(order(places[at : at + 1])[0]) for at in range(4)] == found.tolist()
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1), st.integers(1, 99))
+def test_a_share_reaches_a_bound_and_no_greater_one(values, percent):
+    bound = reached_by(np.array(values, np.float64), percent / 100)
+    wanted = -(-percent * len(values) // 100)
+    assert sum(value >= bound for value in values) >= wanted
+    assert sum(value > bound for value in values) < wanted
+    assert bound in values

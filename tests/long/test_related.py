@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import RecipeError, StageError
-from longcrawl.kernels import term_vectors
 from longcrawl.long.lexical import read_statistics
 from longcrawl.run.inputs import Batch, grouped_sketches
 from longcrawl.tokens.measures import neighbours, relate, weigh
@@ -171,21 +170,6 @@ def test_orders_equal_plain_python(texts, method, near_duplicates, pool_size, mo
     # Neither the order in which documents come nor batches change anything.
     turned = pa.concat_tables([stage.sketch(table.slice(1)), stage.sketch(table.slice(0, 1))])
     assert [turned["id"][at].as_py() for at in stage.order(turned).tolist()] == [ids[at] for at in expected]
-
-
-@given(st.integers(0, 1 << 30))
-@settings(max_examples=10, deadline=None)
-def test_only_documents_of_like_weights_are_compared_where_very_many_have_a_term(seed):
-    """Beyond the window a neighbour may be missed, but what is found has its whole product."""
-    chance = np.random.default_rng(seed)
-    weights = chance.integers(1, 1 << 14, 300).astype(np.uint16)
-    vectors = term_vectors.TermVectors(np.arange(301), np.ones(300, np.uint32), weights)
-    found, scores = np.empty((300, 4), np.int32), np.empty((300, 4), np.int64)
-    nothing = np.zeros((300, 0), np.int16), np.zeros((300, 0), np.uint8)
-    term_vectors.find_neighbours(vectors, term_vectors.make_postings(vectors), *nothing, 1, found, scores)
-    places = np.argsort(np.argsort(-weights.astype(int), kind="stable"))
-    assert (np.abs(places[found] - places[:, None]) <= term_vectors.WINDOW).all()
-    assert (scores == weights[found].astype(np.int64) * weights[:, None]).all()
 
 
 def planted(topics=8, documents=12, seed=0):

@@ -23,7 +23,6 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
-from longcrawl.kernels.keyed_hash import reached_by
 from longcrawl.run.recipe import load_recipe
 from longcrawl.text.classifiers import score_texts
 from longcrawl.text.fasttext import read_model
@@ -210,15 +209,6 @@ def test_a_fraction_of_the_documents_stays_whatever_their_order(model, tmp_path)
         stage.edit(rows)
     with pytest.raises(StageError, match="has no score to fit top_fraction to"):
         stage.fit([rows.slice(0, 0)], str(tmp_path))
-
-
-@given(st.lists(st.integers(-5, 5), min_size=1), st.integers(1, 99))
-def test_a_share_reaches_a_bound_and_no_greater_one(values, percent):
-    bound = reached_by(np.array(values, np.float64), percent / 100)
-    wanted = -(-percent * len(values) // 100)
-    assert sum(value >= bound for value in values) >= wanted
-    assert sum(value > bound for value in values) < wanted
-    assert bound in values
 
 
 def test_a_run_decides_as_a_crawl_does(model, run_stages):

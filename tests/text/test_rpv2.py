@@ -89,23 +89,6 @@ def test_long_documents_go_through_in_blocks(lists):
     assert_equals_plain(["\n".join(lines), " ".join(lines), "é" * 50_000, "a b " * 5000], lists)
 
 
-@given(st.floats(0, 1e9) | st.integers(0, 10**12).map(lambda halves: (halves + 0.5) / 1e8))
-@example(0.5e-8)
-@example(67108863.999999985)
-@settings(max_examples=2 * settings.default.max_examples)
-def test_rounding_is_pythons(value):
-    from longcrawl.kernels.lookup import round_to_8_digits
-
-    assert round_to_8_digits(value) == round(value, 8)
-
-
-@given(st.integers(0, 2**53), st.integers(1, 10**6))
-def test_rounding_of_shares_is_pythons(count, total):
-    from longcrawl.kernels.lookup import round_to_8_digits
-
-    assert round_to_8_digits(count % total / total) == round(count % total / total, 8)
-
-
 def test_no_character_has_more_points_per_byte_than_there_is_memory_for():
     from longcrawl.text.rpv2 import MOST_PER_BYTE
 
