@@ -1,6 +1,5 @@
 """Packed feeds against a naive reading of their shards, under any topology, interruption and change of data."""
 
-import ast
 import re
 
 import numpy as np
@@ -250,11 +249,6 @@ def test_phases_go_on_in_a_bucket_where_the_one_before_stopped(buckets, global_s
     assert len(set(tokens_in(samples))) == len(tokens_in(samples))
 
 
-def test_a_bucket_that_runs_dry_is_an_error_before_training(buckets):
-    with pytest.raises(LoaderError, match=r"bucket 'math' runs dry at sample \d+, in phase 1 of 1: it has"):
-        Packed(buckets, [Phase(2000, {"math": 1, "web": 1})], max_length=32)
-
-
 def test_what_a_packing_fills_goes_into_collators_as_a_feeds_batches_do(tmp_path, write_shards):
     write_shards(tmp_path, [5, 9, 3, 1, 7], shards=1)
     shard, packing = lc.formats.open_shard(tmp_path / "0.bin"), lc.tokens.Packing(12, positions="reset")
@@ -272,17 +266,6 @@ def test_windows_need_no_collator_and_the_error_says_so(tmp_path, write_shards):
     write_shards(tmp_path, [50])
     with pytest.raises(LoaderError, match="gives; windows need no collator, or for_transformers"):
         lc.loading.collators.for_flash_attention(lc.loading.Windows(tmp_path, 4).batches(2)[0])
-
-
-def test_the_epochs_that_an_error_names_suffice(buckets):
-    mix = [Phase(4000, {"math": 1, "web": 2}), Phase(9000, {"math": 1, "code": 1})]
-    with pytest.raises(LoaderError, match=r"repeat it with epochs=\{") as refused:
-        Packed(buckets, mix, max_length=32)
-    epochs = ast.literal_eval(re.search(r"epochs=(\{.*?\})", str(refused.value)).group(1))
-    assert not Packed(buckets, mix, max_length=32, epochs=epochs).plan.drained
-    for name in epochs:
-        with pytest.raises(LoaderError, match="runs dry"):
-            Packed(buckets, mix, max_length=32, epochs=epochs | {name: epochs[name] - 1})
 
 
 def test_a_feed_halts_where_a_bucket_runs_dry(buckets, global_samples):

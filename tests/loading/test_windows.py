@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import multiprocessing
 import pickle
 import re
 from pathlib import Path
@@ -10,32 +9,16 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from window_shards import END, copy_to, table, write
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
 from longcrawl.io import file_systems
-from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
+from longcrawl.loading import Windows
 from longcrawl.loading.window_files import _RemoteShard
-
-END = 7
-
-
-def table(documents, dtype=np.uint16, **columns) -> pa.Table:
-    offsets = np.concatenate([[0], np.cumsum([len(each) for each in documents])]).astype(np.int32)
-    tokens = np.concatenate([np.empty(0), *documents]).astype(dtype)
-    return pa.table({"tokens": pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens)), **columns})
-
-
-def write(path: Path, lengths, dtype=np.uint16, seed=0) -> np.ndarray:
-    """Write a shard of documents of these lengths, each with its end of text if it has a token; give its tokens."""
-    chance = np.random.default_rng([seed, *lengths])
-    documents = [np.append(chance.integers(8, 60_000, length - 1), END) if length else [] for length in lengths]
-    lc.formats.datatrove.write([table(documents, dtype)], path)
-    return np.concatenate([np.empty(0), *documents]).astype(np.int64)
 
 
 def by_cumulative_sum(length: int, ends) -> np.ndarray:
@@ -321,13 +304,6 @@ def test_stored_and_narrow_types(tmp_path):
     assert len(list(Windows(tmp_path, 4))) == 8
 
 
-def copy_to(url: str, folder: Path) -> None:
-    files, root = fsspec.core.url_to_fs(url)
-    for file in folder.rglob("*"):
-        if file.is_file():
-            files.pipe_file(f"{root}/{file.relative_to(folder).as_posix()}", file.read_bytes())
-
-
 @pytest.mark.parametrize("shuffle", ["none", "windows"])
 def test_remote_files_are_read_by_range(tmp_path, shuffle):
     for number in range(3):
@@ -427,141 +403,6 @@ def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
     for start in (3_000, 100, 110):
         shard.copy(np.array([start]), 0, out)
     assert fetched == [20, 20, 7_780]
-
-
-def test_a_paths_file_is_made_once_and_kept(tmp_path):
-    for number in range(3):
-        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
-    paths_file = tmp_path / "paths" / "list.json"
-    first = Windows(tmp_path / "data", 4, paths_file=paths_file)
-    entries = json.loads(paths_file.read_text())
-    assert entries == [{"path": f"{number}.ds", "size": 60, "tokens": 30} for number in range(3)]
-    write(tmp_path / "data" / "3.ds", [30])
-    made = paths_file.stat().st_mtime_ns
-    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == len(first) == 18
-    assert paths_file.stat().st_mtime_ns == made
-
-
-def test_a_stale_paths_file_is_refreshed_or_refused(tmp_path):
-    for number in range(2):
-        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
-    paths_file = tmp_path / "list.json"
-    known = Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
-    write(tmp_path / "data" / "1.ds", [60])
-    with pytest.raises(LoaderError, match=r"list.json is stale, .*1\.ds had 60 bytes and has 120"):
-        Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
-    trusting = Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="trust")
-    assert len(trusting) == len(known)
-    with pytest.raises(CorruptionError, match=r"1\.ds has 60 tokens, and had 30"):
-        list(trusting)
-    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == 18
-    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")) == 18
-    (tmp_path / "data" / "0.ds").unlink()
-    with pytest.raises(LoaderError, match="not there any more"):
-        Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
-    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == 12
-
-
-@pytest.mark.parametrize("content", ["{", '{"a": 1}', '[{"path": 3, "size": 4}]', '[{"size": 4}]', "[3]"])
-def test_a_paths_file_that_is_none_is_an_error(tmp_path, content):
-    write(tmp_path / "a.ds", [30])
-    (tmp_path / "list.json").write_text(content)
-    with pytest.raises(LoaderError, match="remove it, so that it is written again"):
-        Windows(tmp_path, 4, paths_file=tmp_path / "list.json")
-
-
-def test_datatroves_own_paths_file_is_taken_with_its_choice_of_files(tmp_path):
-    for number in range(3):
-        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
-    (tmp_path / "list.json").write_text(json.dumps([{"path": "2.ds", "size": 60}, {"path": "0.ds", "size": 60}]))
-    windows = Windows(tmp_path / "data", 4, paths_file=tmp_path / "list.json")
-    assert [Path(file.path).name for file in windows.files] == ["2.ds", "0.ds"]
-    assert [entry["tokens"] for entry in json.loads((tmp_path / "list.json").read_text())] == [30, 30]
-
-
-def test_a_paths_file_gives_the_files_that_are_named(tmp_path):
-    for number in range(2):
-        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
-        write(tmp_path / "other" / f"{number}.ds", [30], seed=number)
-    one, other = str(tmp_path / "data" / "0.ds"), str(tmp_path / "data" / "1.ds")
-    paths_file = tmp_path / "list.json"
-
-    def names(paths, **options):
-        return [file.path for file in Windows(paths, 4, paths_file=paths_file, **options).files]
-
-    assert names((one,)) == [one]
-    said = "list.json is stale, it is not a list of the 2 files that paths names, in their order"
-    for words in ("error", "trust"):
-        with pytest.raises(LoaderError, match=said):
-            names((one, other), on_stale_paths=words)
-    assert names((one, other)) == [one, other]
-    assert names((other, one)) == [other, one]
-    assert names(other) == names(other, on_stale_paths="error") == [other]
-    assert names(tmp_path / "data", on_stale_paths="error") == [other]
-    with pytest.raises(LoaderError, match=r"stale, .*data/1\.ds is not below .*other: remove it"):
-        names(tmp_path / "other", on_stale_paths="error")
-    assert names(f"{tmp_path}/other/*.ds") == [str(tmp_path / "other" / f"{number}.ds") for number in range(2)]
-
-
-def test_a_paths_file_that_cannot_be_written_is_not_waited_for(tmp_path):
-    write(tmp_path / "a.ds", [30])
-    (tmp_path / "list.json.lock").mkdir()
-    for place in (tmp_path / "a.ds" / "list.json", tmp_path / "list.json"):
-        with pytest.raises(LoaderError, match=r"list\.json\.lock cannot be written \(.*\): name a paths_file in"):
-            Windows(tmp_path, 4, paths_file=place)
-
-
-@pytest.mark.parametrize("where", ["here", "memory://splits"])
-def test_held_out_files_are_no_windows_to_train_on(tmp_path, where):
-    for number, name in enumerate(("train/web/0", "train/code/0", "val/web/0")):
-        write(tmp_path / "out" / f"{name}.ds", [30], seed=number)
-    documents = tmp_path / "out" / "documents" / "train" / "0.parquet"
-    documents.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"id": ["a"]}), documents)
-    copy_to("memory://splits", tmp_path)
-    folder = str(tmp_path) if where == "here" else where
-
-    def names(paths, **options):
-        return ["/".join(file.path.split("/")[-3:]) for file in Windows(paths, 4, **options).files]
-
-    train, val = ["train/code/0.ds", "train/web/0.ds"], ["val/web/0.ds"]
-    for paths in (folder, f"{folder}/out", f"{folder}/out/**/*.ds", f"{folder}/out/*/*/0.ds"):
-        assert names(paths) == train
-        assert names(paths, split="val") == val
-        assert names(paths, split="all") == train + val
-    assert names(f"{folder}/out/val") == val
-    options = {"paths_file": tmp_path / "list.json", "on_stale_paths": "error"}
-    assert names(folder, **options) == names(folder, **options) == train
-    with pytest.raises(LoaderError, match="list.json is stale, it is of the split 'train'"):
-        names(folder, split="val", **options)
-    with pytest.raises(LoaderError, match="'val'"):
-        names(f"{folder}/out/train", split="val")
-
-
-def open_together(folder, paths_file, barrier, answers) -> None:
-    barrier.wait()
-    windows = Windows(folder, 4, paths_file=paths_file)
-    answers.put((len(windows), [file.path for file in windows.files], int(windows[5]["input_ids"].sum())))
-
-
-def test_many_workers_that_start_at_once_get_one_list(tmp_path):
-    for number in range(20):
-        write(tmp_path / "data" / f"{number:02d}.ds", [30], seed=number)
-    paths_file = tmp_path / "list.json"
-    spawn = multiprocessing.get_context("fork")
-    barrier, answers = spawn.Barrier(6), spawn.Queue()
-    workers = [
-        spawn.Process(target=open_together, args=(tmp_path / "data", paths_file, barrier, answers)) for _ in range(6)
-    ]
-    for worker in workers:
-        worker.start()
-    found = [answers.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    assert found == [found[0]] * 6
-    assert len(json.loads(paths_file.read_text())) == 20
-    assert not list(tmp_path.glob("*.partial-*"))
 
 
 def test_a_state_is_refused_with_the_name_of_what_changed(tmp_path):
@@ -772,77 +613,3 @@ def test_files_without_ends_and_of_the_wrong_width_are_errors(tmp_path):
     windows = Windows(tmp_path / "a.ds", 4, "index", token_size=2)
     with pytest.raises(FormatError, match="does not record where its documents end"):
         windows[0]
-
-
-def test_datatroves_names_give_datatroves_items(tmp_path):
-    torch = pytest.importorskip("torch")
-    for number in range(4):
-        write(tmp_path / f"{number}.ds", [31, 12], seed=number)
-    folder = DatatroveFolderDataset(tmp_path, 4, return_positions=True)
-    assert len(folder) == 32
-    assert folder.lens == [0, 8, 16, 24, 32]
-    assert folder[9]["input_ids"].dtype == folder[9]["positions"].dtype == torch.int64
-    assert folder.current_file == 1
-    assert folder.current_file_path == str(tmp_path / "1.ds")
-    one = DatatroveFileDataset(tmp_path / "1.ds", 4, 2, return_positions=True, fsize=86)
-    assert one.read_path == str(tmp_path / "1.ds")
-    for items in (folder[8:10], folder[[8, -23]], folder[np.array([8, 9])], folder[torch.tensor([8, 9])]):
-        assert [item["input_ids"].tolist() for item in items] == [one[at]["input_ids"].tolist() for at in (0, 1)]
-    assert folder.current_file == 1
-    with pytest.raises(TypeError, match="is not a whole number"):
-        one[1.0]
-    assert [item["input_ids"].tolist() for item in one] == [folder[8 + at]["input_ids"].tolist() for at in range(8)]
-    by_token = DatatroveFolderDataset(tmp_path, 4, return_positions=True, positions_from_eos_token_id=END)
-    assert all(torch.equal(by_token[at]["positions"], folder[at]["positions"]) for at in range(32))
-    shuffled = DatatroveFolderDataset(tmp_path, 4, shuffle=True, seed=1)
-    order = np.random.default_rng(1).permutation(4)
-    assert [Path(file.path).name for file in shuffled.windows.files] == [f"{number}.ds" for number in order]
-    assert "positions" not in shuffled[0]
-    assert len(DatatroveFileDataset(tmp_path / "1.ds", 4, max_tokens=10)) == 2
-    with pytest.raises(LoaderError, match="fsize 80"):
-        DatatroveFileDataset(tmp_path / "1.ds", 4, fsize=80)
-    with pytest.raises(CorruptionError):
-        DatatroveFolderDataset(tmp_path, 4, token_size=4)
-
-
-def test_a_folder_has_datatrove_s_names_and_options(tmp_path):
-    pytest.importorskip("torch")
-    write(tmp_path / "a.ds", [30, 20])
-    memory = fsspec.filesystem("memory")
-    memory.pipe_file("/named/a.ds", (tmp_path / "a.ds").read_bytes())
-    expected = [item["input_ids"].tolist() for item in DatatroveFolderDataset(tmp_path, 4)]
-    for folder in ({"folder_path": tmp_path}, {"data_folder": (str(tmp_path), {})}):
-        assert [item["input_ids"].tolist() for item in DatatroveFolderDataset(**folder, seq_len=4)] == expected
-    remote = DatatroveFolderDataset(("memory://named", {"use_listings_cache": False}), 4, token_size=2)
-    assert [item["input_ids"].tolist() for item in remote] == expected
-    for wrong in ({}, {"data_folder": tmp_path, "folder_path": tmp_path}):
-        with pytest.raises(LoaderError, match="takes one folder and a seq_len"):
-            DatatroveFolderDataset(**wrong, seq_len=4)
-    with pytest.raises(LoaderError, match="is local and takes no options: name the folder alone"):
-        DatatroveFolderDataset((str(tmp_path), {"anon": True}), 4)
-
-
-def test_datatroves_patterns_and_sub_folders(tmp_path, monkeypatch):
-    for name in ("a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"):
-        write(tmp_path / name, [30])
-
-    def names(**options):
-        files = DatatroveFolderDataset(tmp_path, 4, **options).windows.files
-        return [str(Path(file.path).relative_to(tmp_path)) for file in files]
-
-    assert names() == ["a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"]
-    assert names(recursive=False) == ["a_shuffled.ds", "b.ds"]
-    assert names(filename_pattern="_shuffled.ds") == ["a_shuffled.ds", "deep/c_shuffled.ds"]
-    assert names(filename_pattern="deep/*.ds") == ["deep/c_shuffled.ds"]
-    # As nanotron's Nanoset asks for them, where the folder may be relative.
-    assert names(filename_pattern=str(tmp_path / "*.ds"), recursive=False) == names(recursive=False)
-    monkeypatch.chdir(tmp_path)
-    assert [file.path for file in DatatroveFolderDataset("deep", 4, filename_pattern="deep/*.ds").windows.files] == [
-        str(tmp_path / "deep" / "c_shuffled.ds")
-    ]
-    paths_file = tmp_path / "list.json"
-    assert names(paths_file=paths_file) == names(paths_file=paths_file) == names()
-    assert [entry["path"] for entry in json.loads(paths_file.read_text())] == names()
-    write(tmp_path / "b.ds", [40])
-    trusting = DatatroveFolderDataset(tmp_path, 4, shuffle=True, paths_file=paths_file, on_stale_paths="trust")
-    assert {file.tokens for file in trusting.windows.files} == {30}
