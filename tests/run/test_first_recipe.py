@@ -3,7 +3,6 @@
 import re
 import shlex
 from pathlib import Path
-from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,33 +12,13 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.errors import LongCrawlError, RecipeError, RunError, SourceError, StageError
+from longcrawl.errors import LongCrawlError, RecipeError, SourceError
 from longcrawl.io.structured import load_yaml
 from longcrawl.run.first_recipe import first_recipe
-from longcrawl.run.preview import preview_run
-from longcrawl.run.recipe import load_recipe, parse_recipe
+from longcrawl.run.recipe import load_recipe
 from longcrawl.sources import files
 
 TRAINED = ["stages.tokenize.tokenizer=trained", "stages.tokenize.vocabulary_size=300", "stages.min_tokens.n=1"]
-
-
-@pytest.fixture
-def texts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "the",
-        "and",
-        "that",
-        "with",
-        "have",
-        "to",
-        "of",
-        *(f"word{chr(97 + each % 26)}{chr(97 + each // 26)}" for each in range(300)),
-    ]
-    random = Random(0)
-    rows = [". ".join(" ".join(random.choices(words, k=12)) for _ in range(20)) for _ in range(40)]
-    pq.write_table(pa.table({"content": rows, "title": ["t"] * 40}), tmp_path / "texts.parquet")
-    return "texts.parquet"
 
 
 def test_a_first_recipe_runs_as_it_is(texts, tmp_path):
@@ -134,79 +113,6 @@ def test_names_with_spaces_can_be_typed_again(texts, tmp_path):
     assert run == "longcrawl run 'my recipe.yaml' --out 'my recipe'"
     words = [word for each in TRAINED for word in ("--set", each)]
     assert CliRunner().invoke(app, [*shlex.split(check, comments=True)[1:], *words]).exit_code == 0
-
-
-def test_a_dry_run_says_what_a_run_would_do_and_writes_nothing(texts, tmp_path):
-    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
-    before = sorted(tmp_path.rglob("*"))
-    settings = [word for each in TRAINED for word in ("--set", each)]
-    done = CliRunner().invoke(app, ["run", "mine.yaml", "--out", "mine", "--dry-run", *settings])
-    assert done.exit_code == 0, done.exception
-    assert f"reads 1 part of source 'text', {(tmp_path / texts).stat().st_size:,} bytes of local files" in done.stdout
-    assert re.search(r"^min_hash +all documents, to compare them$", done.stdout, re.MULTILINE)
-    assert done.stdout.endswith("writes gpt-simple to mine\nnothing has been read or written\n")
-    assert sorted(tmp_path.rglob("*")) == before
-    lc.run("mine.yaml", "mine", overrides=TRAINED)
-    assert "the run is done, and would only be read back" in str(preview_run("mine.yaml", "mine", TRAINED))
-    with pytest.raises(RunError, match="mine holds the run of another recipe"):
-        preview_run("mine.yaml", "mine", [*TRAINED, "stages.min_hash.bands=15"])
-
-
-def test_a_dry_run_finds_what_a_run_would_miss(texts, tmp_path):
-    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
-    with pytest.raises(LongCrawlError, match=r"no tokenizer at .*none\.json"):
-        preview_run("mine.yaml", "mine", ["stages.tokenize.tokenizer=./none.json"])
-    with pytest.raises(LongCrawlError, match="no file matches"):
-        preview_run("mine.yaml", "mine", [*TRAINED, "source.data_files=none/*.jsonl"])
-
-
-def test_a_dry_run_misses_a_file_as_the_run_does(texts, tmp_path):
-    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
-    link = tmp_path / "link.jsonl"
-    link.symlink_to("nothing")
-    for missing, reason in (("none.jsonl", "is missing"), (link.name, "is a link to nothing, which cannot be reached")):
-        named = [*TRAINED, f"source.data_files=[{texts}, {missing}]"]
-        said = []
-        for begin in (preview_run, lc.run):
-            with pytest.raises(SourceError, match=f"{missing}: {reason}; to continue without it, set on_bad") as raised:
-                begin("mine.yaml", f"of-{missing}", overrides=named)
-            said.append(str(raised.value))
-        assert said[0] == said[1]
-        with pytest.warns(UserWarning, match=reason):
-            preview_run("mine.yaml", "other", [*named, "source.on_bad_files=warn"])
-        assert len(preview_run("mine.yaml", "other", [*named, "source.on_bad_files=skip"]).parts) == 2
-
-
-@pytest.mark.parametrize("out", ["/proc/none", "/proc/none/mine", "mine.yaml/mine"])
-def test_a_dry_run_finds_that_the_folder_cannot_be_made(texts, out):
-    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
-    with pytest.raises(RunError, match=r"(mine|none) cannot be written \(.*\): choose another --out folder"):
-        preview_run("mine.yaml", out, TRAINED)
-
-
-def test_a_dry_run_finds_a_column_that_a_stage_before_has_replaced(texts):
-    source = {"builder": "text", "data_files": texts, "text_field": "content"}
-    stages = [{"min_tokens": {"n": 3}}, {"tokenize": {"tokenizer": "trained"}}]
-    spec = {"longcrawl": 1, "name": "x", "source": source, "stages": stages, "outputs": {"gpt-simple": {}}}
-    with pytest.raises(StageError, match="min_tokens needs a column 'tokens'; the documents have: id, text"):
-        preview_run(parse_recipe(spec), "mine")
-    preview_run(parse_recipe({**spec, "stages": stages[::-1]}), "mine")
-
-
-@pytest.mark.parametrize(
-    ("output", "stages", "sentence"),
-    [
-        ("rectangle", [{"tokenize": {"tokenizer": "trained"}}], "a rectangle needs rows of one length"),
-        ("gpt-simple", [], "gpt-simple needs an end-of-text token: add the stage tokenize"),
-    ],
-)
-def test_an_output_that_the_stages_cannot_feed_is_found_before_anything_is_made(texts, output, stages, sentence):
-    source = {"builder": "text", "data_files": texts, "text_field": "content"}
-    recipe = parse_recipe({"longcrawl": 1, "name": "x", "source": source, "stages": stages, "outputs": {output: {}}})
-    for begin in (preview_run, lc.run):
-        with pytest.raises(StageError, match=sentence):
-            begin(recipe, "mine")
-        assert not Path("mine").exists()
 
 
 def test_version_and_completion():

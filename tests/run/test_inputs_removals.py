@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-import datasets
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -15,10 +14,9 @@ import yaml
 import longcrawl as lc
 from longcrawl.core.funnel import Funnel
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.io.structured import Marker
 from longcrawl.run import inputs
 from longcrawl.run.engines import Local
-from longcrawl.run.segments import do_once, group_inputs
+from longcrawl.run.segments import group_inputs
 
 WORDS = [f"word{number}" for number in range(500)]
 FILES, PARTS = 5, 2
@@ -144,21 +142,6 @@ def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_
     assert [count for name, count in Counted.seen if name == "_write_spans"] == [2]
 
 
-@pytest.mark.parametrize(("unit", "shown"), [("files", "2 files"), ("documents", "14 documents")])
-def test_progress_counts_what_it_names(tmp_path, capsys, unit, shown):
-    def write(marker: Path) -> dict[str, int]:
-        Marker(marker, {"documents": 7}, {}).write()
-        return {"documents": 7}
-
-    markers = [tmp_path / "0.json", tmp_path / "1.json"]
-    datasets.enable_progress_bars()
-    try:
-        do_once(tmp_path, write, markers, markers, Local(), "write", unit)
-    finally:
-        datasets.disable_progress_bars()
-    assert f" {shown}, " in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
     source, in_parts, tmp_path, monkeypatch, directory_digest
@@ -212,12 +195,6 @@ def left_at(run: Path, stage: str) -> set[str]:
     return {
         row["id"]: row["kept_id"] for file in files for row in pq.read_table(file).to_pylist() if row["stage"] == stage
     }
-
-
-def test_neighbouring_inputs_go_to_different_parts():
-    assert group_inputs(7, 3) == [[0, 3, 6], [1, 4], [2, 5]]
-    assert group_inputs(2, 100) == [[0], [1]]
-    assert group_inputs(3, 1) == [[0, 1, 2]]
 
 
 def test_each_part_keeps_one_of_what_is_everywhere(in_parts):

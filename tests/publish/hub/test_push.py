@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zarr
-from fsspec.implementations.memory import MemoryFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -35,7 +34,6 @@ from longcrawl.core.sources import SOURCES
 from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
 from longcrawl.io import file_systems
 from longcrawl.io.structured import seal
-from longcrawl.publish.hub.client import hub_errors, over_limits
 
 push_module = importlib.import_module("longcrawl.publish.hub.push")
 DOCUMENTS, LENGTH = 240, 64
@@ -79,17 +77,6 @@ def run(finished, tmp_path):
         (folder / left).parent.mkdir(parents=True, exist_ok=True)
         (folder / left).write_text("not to be sent")
     return folder
-
-
-@pytest.fixture
-def repo(hub, request):
-    """Return the name of a repository that does not exist yet."""
-    hub.failures.clear()
-    hub.multipart_over, hub.commit_operations, hub.page = None, None, 1000
-    hub.blobs.clear()
-    hub.reset()
-    huggingface_hub.HfFileSystem.clear_instance_cache()
-    return f"me/{request.node.name[5:].replace('[', '-').replace(']', '')[:80].rstrip('_-')}"
 
 
 @pytest.fixture
@@ -568,20 +555,6 @@ def test_a_push_compares_what_the_hub_holds_before_it_sets_a_tag(hub, repo, run,
     assert on_hub(hub, repo, sent.tag) == described(run)
 
 
-@pytest.mark.parametrize("wrong", [KeyError("a"), TypeError("b"), AttributeError("c")], ids=repr)
-def test_a_mistake_of_our_own_is_not_blamed_on_the_hub(wrong):
-    with pytest.raises(type(wrong)), hub_errors("me/x"):
-        raise wrong
-
-
-def test_the_limits_of_the_hub():
-    assert over_limits({f"a/{number // 9999}/{number}": 1 for number in range(100_000)}) == []
-    (said,) = over_limits({f"a/{number}/0": 1 for number in range(10_001)})
-    assert said == "a has 10,001 entries, the Hub takes 10,000 in a folder"
-    (said,) = over_limits({f"{number // 9999}/{number}": 1 for number in range(100_001)})
-    assert said == "there are 100,001 files, and the Hub advises against more than 100,000"
-
-
 def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch, caplog, capfd):
     home = Path(hub.environment["HF_HOME"])
     caplog.set_level(logging.DEBUG)
@@ -850,25 +823,6 @@ def test_a_description_of_others_leads_nowhere(hub, repo, run):
     assert hub.served["recipe.yaml"] == 0
 
 
-def test_no_more_is_read_of_a_file_than_its_description_says(monkeypatch):
-    read, taken = MemoryFile.read, []
-
-    def counted(file, *most):
-        taken.append(read(file, *most))
-        return taken[-1]
-
-    monkeypatch.setattr(MemoryFile, "read", counted, raising=False)
-    files = fsspec.filesystem("memory")
-    files.pipe_file("/huge/a", bytes(30 << 20))
-    entry = {"bytes": 5, "sha256": "0" * 64}
-    files.pipe_file("/huge/rectangle.json", seal({"files": {"a": entry}}).encode())
-    try:
-        assert lc.verify("memory://huge").problems == ("a has more bytes than the 5 expected",)
-    finally:
-        files.rm("/huge", recursive=True)
-    assert sum(map(len, taken)) < 10 << 20
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -978,18 +932,6 @@ def test_a_crawl_without_documents_is_not_pushed(hub, repo):
         with pytest.raises(HubError, match="no document remains"):
             (crawl | lc.text.MinChars(99)).push_to_hub(repo, "private")
     assert repo not in hub.repositories
-
-
-def test_a_stream_is_pushed_in_files_of_one_schema(hub, repo, monkeypatch):
-    documents = importlib.import_module("longcrawl.publish.hub.documents")
-    for name, value in {"BATCH": 20, "GROUP_BYTES": 300, "SHARD_BYTES": 900}.items():
-        monkeypatch.setattr(documents, name, value)
-    rows = [{"id": str(number), "text": "tide", "note": None if number < 100 else "late"} for number in range(130)]
-    stream = datasets.Dataset.from_list(rows).to_iterable_dataset()
-    (lc.Crawl(stream) | lc.text.MinChars(1)).push_to_hub(repo, "private")
-    loaded = datasets.load_dataset(repo, split="train")
-    assert loaded.to_list() == rows
-    assert len([name for name in on_hub(hub, repo) if name.startswith("documents/train-")]) > 2
 
 
 def test_documents_replace_nothing_of_others(hub, repo, tmp_path):

@@ -306,34 +306,6 @@ def test_whatever_a_manifest_lacks_is_said_in_a_sentence(runs, name, tmp_path):
     assert refused >= {f"{block}.{each}" for block in ("funnel", "output") for each in NEEDED[block]}
 
 
-def complete(form: object) -> dict:
-    """Return a manifest that has every entry, of an output of this format."""
-    blocks = {block: dict.fromkeys(entries, 0) for block, entries in NEEDED.items()}
-    return {"longcrawl_run": 1, **blocks, "output": {"format": form}}
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"longcrawl_run": 1}, rf"manifest.json lacks {', '.join(NEEDED)}: run the recipe again"),
-        ({"longcrawl_run": 2}, r"manifest.json is of version 2, this longcrawl reads 1: upgrade"),
-        ({"rows": 3}, r"manifest.json is not the manifest of a run: run the recipe again, into another folder than"),
-        ([1], r"manifest.json is not the manifest of a run"),
-        (
-            {"longcrawl_run": 1, "recipe": {"name": "a", "about": ""}, "versions": {}, "funnel": [], "output": {}},
-            r"lacks recipe.source, recipe.stages, .*, versions.longcrawl, .*, funnel, output.format, analysis, files:",
-        ),
-        (complete("tape"), r"is of an output 'tape', this longcrawl knows composed, .*: upgrade"),
-        (complete(["x"]), r"is of an output \['x'\], this longcrawl knows composed, .*: upgrade"),
-    ],
-)  # fmt: skip
-def test_a_manifest_that_is_none_is_refused_in_a_sentence(tmp_path, content, said):
-    (tmp_path / "manifest.json").write_text(json.dumps(content))
-    for ask in (lc.card, lc.funnel, lc.write_report, lambda run: lc.push(run, "me/tiny", "private", dry_run=True)):
-        with pytest.raises(RunError, match=said):
-            ask(tmp_path)
-
-
 # -------------------- cards that are written again
 
 
