@@ -3,19 +3,16 @@
 import gzip
 import json
 import os
-from pathlib import Path
 from unittest import mock
 
-import fsspec
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
-from longcrawl.errors import NotYetError, SourceError
-from longcrawl.io import file_systems
-from longcrawl.sources import blocks, compressed, files
+from longcrawl.core.sources import SOURCES, BadFile, BadFiles, LostRecords, make_source
+from longcrawl.errors import SourceError
+from longcrawl.sources import blocks, compressed
 
 
 def test_every_source_is_known_by_its_name():
@@ -141,60 +138,6 @@ def test_a_line_longer_than_a_block_stays_whole(tmp_path):
     assert list(blocks.read_blocks(str(path), 100)) == [b"a\n", b"b" * 5_000 + b"\n", b"c\nd"]
     path.write_bytes(b"")
     assert list(blocks.read_blocks(str(path))) == []
-
-
-def test_missing_empty_and_unreadable_files_say_so(tmp_path):
-    with pytest.raises(files.DamagedFileError, match="is missing"):
-        list(blocks.read_blocks(str(tmp_path / "no.gz")))
-    (tmp_path / "empty.gz").write_bytes(b"")
-    with pytest.raises(files.DamagedFileError, match="is cut"):
-        list(blocks.read_blocks(str(tmp_path / "empty.gz")))
-    with pytest.raises(files.DamagedFileError, match="cannot be read"):
-        list(blocks.read_blocks(str(tmp_path)))
-
-
-def test_list_tree_is_sorted_and_leaves_hidden_files_out(tmp_path):
-    for name in ("b/c.txt", "a.txt", ".hidden", ".git/x.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert files.list_tree(str(tmp_path)) == ["a.txt", "b/c.txt"]
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/tree/b/c.txt", b"")
-    memory.pipe("/tree/a.txt", b"")
-    assert files.list_tree("memory://tree") == ["a.txt", "b/c.txt"]
-    assert files.list_tree("memory://nothing-here") == files.list_tree(str(tmp_path / "no")) == []
-
-
-def test_a_remote_file_is_fetched_whole(tmp_path, web_server):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
-    url = web_server(tmp_path)
-    assert list(blocks.read_blocks(f"{url}/a.gz")) == [b"one\ntwo\n"]
-    with pytest.raises(files.DamagedFileError, match="is missing"):
-        list(blocks.read_blocks(f"{url}/b.gz"))
-
-
-def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
-    monkeypatch.setattr(file_systems, "PAUSE", 0.01)
-    (tmp_path / "a").write_bytes(b"text")
-    url = web_server(tmp_path, failures=2)
-    assert blocks.read_bytes(f"{url}/a") == b"text"
-    url = web_server(tmp_path, failures=2)
-    assert files.fetch_texts([f"{url}/a", f"{url}/b"]) == {f"{url}/a": "text", f"{url}/b": None}
-    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.1)
-    url = web_server(tmp_path, failures=99)
-    with pytest.raises(
-        NotYetError, match=r"/a: cannot be fetched now \(ClientResponseError: 503.*Type the same command"
-    ):
-        blocks.read_bytes(f"{url}/a")
-    with pytest.raises(NotYetError, match="cannot be fetched now"):
-        files.fetch_texts([f"{url}/a"])
-
-
-def test_parts_are_plain_values():
-    assert Part("a", ("b",)) == Part("a", ("b",))
-    assert Path(files.absolute("~")) == Path.home()
-    assert files.absolute("file:///tmp/x") == "/tmp/x"  # noqa: S108  # a path that is not opened
-    assert files.absolute("http://host/x/") == "http://host/x"
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "txt", "csv"])
