@@ -10,6 +10,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import house
 import pytest
@@ -139,6 +140,46 @@ def test_the_guide_lists_the_packages_in_their_order():
     guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     table = guide.partition("## Where things are")[2].partition("At the top of the repository")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == ORDER
+
+
+TESTS = ROOT / "tests"
+WHOLE_RUNS = ("workflows", "repository")
+"""Folders of tests that are of no module."""
+
+
+def modules_by_folder() -> dict[Path, set[str]]:
+    """Return the names of the modules in each folder of longcrawl/, as tests spell them."""
+    found: dict[Path, set[str]] = {}
+    for file in (ROOT / "longcrawl").glob("**/*.py"):
+        names = found.setdefault(file.parent.relative_to(ROOT / "longcrawl"), set())
+        names.update({file.stem.strip("_")} - {"init"})
+    return found
+
+
+def is_test_of(file: Path, module: str) -> bool:
+    return f"{file.stem}_".startswith(f"test_{module}_")
+
+
+def test_every_module_has_a_test_of_its_name():
+    missing = [
+        (folder / module).as_posix()
+        for folder, modules in modules_by_folder().items()
+        for module in modules
+        if not any(is_test_of(file, module) for file in (TESTS / folder).glob("test_*.py"))
+    ]
+    assert sorted(missing) == []
+
+
+def test_every_test_has_the_name_of_a_module_of_its_folder():
+    files = {file.relative_to(TESTS): file for file in TESTS.glob("**/test_*.py") if "test_seed_" not in file.name}
+    modules = modules_by_folder()
+    strange = [
+        path.as_posix()
+        for path, file in files.items()
+        if path.parts[0] not in WHOLE_RUNS
+        and not any(is_test_of(file, module) for module in modules.get(path.parent, ()))
+    ]
+    assert sorted(strange) == []
 
 
 @cache
