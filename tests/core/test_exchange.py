@@ -14,7 +14,7 @@ def test_packed_tables_have_a_checksum():
     packed = pack_table(pa.table({"number": [1, 2]}))
     assert unpack_table(packed, "a file")["number"].to_pylist() == [1, 2]
     for changed in (packed[:3], packed[:-1], bytes([packed[0] ^ 1]) + packed[1:], packed[:40] + b"?" + packed[41:]):
-        with pytest.raises(CorruptionError, match="what came from a file has been changed"):
+        with pytest.raises(CorruptionError, match="data from a file has been changed"):
             unpack_table(changed, "a file")
 
 

@@ -28,7 +28,7 @@ from longcrawl.errors import LedgerError
     ],
 )
 def test_a_reason_is_one_line(reason, said):
-    assert str(reason) == said
+    assert str(reason) == repr(reason) == said
 
 
 def verdicts(*rules: str | None) -> pa.Table:

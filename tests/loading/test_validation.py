@@ -81,7 +81,7 @@ def test_budgets_are_compared_with_the_training(buckets):
     phases = [Phase(1000, WEB_CODE)]
     assert validate(buckets, phases, max_length=64, training_tokens=1040).ok
     wrong = validate(buckets, phases, max_length=64, training_tokens=1100)
-    said = "the phases have budgets of 1,000 tokens and the training takes 1,100: change one of them, or say "
+    said = "the phases have budgets of 1,000 tokens and the training takes 1,100: change one of them, or set "
     assert wrong.problems == (said + "on_budget_mismatch='warn'",)
     warned = validate(buckets, phases, max_length=64, training_tokens=1100, on_budget_mismatch="warn")
     assert warned.ok

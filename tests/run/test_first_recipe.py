@@ -118,3 +118,10 @@ def test_names_with_spaces_can_be_typed_again(texts, tmp_path):
 def test_version_and_completion():
     assert CliRunner().invoke(app, ["--version"]).stdout == f"longcrawl {lc._version.__version__}\n"
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_a_recipe_says_what_to_set_where_a_tokenizer_cannot_be_fetched(texts):
+    lines = first_recipe(texts).splitlines()
+    stage = lines.index("  - tokenize: {tokenizer: gpt2}")
+    assert lines[stage - 2].startswith("  # gpt2 is fetched from the Hub. Without a network, ")
+    assert lines[stage - 1] == "  # or `trained`, which learns a tokenizer from these documents."

@@ -1,4 +1,4 @@
-"""What a run would do: nothing is written, and what it would miss is said."""
+"""The preview of a run: nothing is written, and missing packages and settings are listed."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
+from longcrawl.run.first_recipe import first_recipe
 from longcrawl.run.preview import preview_run
 from longcrawl.run.recipe import parse_recipe
 
@@ -86,3 +87,24 @@ def test_an_output_that_the_stages_cannot_feed_is_found_before_anything_is_made(
         with pytest.raises(StageError, match=sentence):
             begin(recipe, "mine")
         assert not Path("mine").exists()
+
+
+def test_a_dry_run_names_all_packages_that_are_missing(texts, tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text(first_recipe(texts))
+
+    def missing(extra):
+        def prepare(_):
+            raise StageError(f"it needs a package: pip install 'longcrawl[{extra}]', or another setting")
+
+        return prepare
+
+    monkeypatch.setattr(lc.text.GopherQuality, "prepare", missing("segmentation"))
+    with pytest.raises(StageError, match=r"^it needs a package: pip install 'longcrawl\[segmentation\]', or"):
+        preview_run("mine.yaml", "out", TRAINED)
+    monkeypatch.setattr(lc.text.GopherRepetition, "prepare", missing("language"))
+    with pytest.raises(
+        RunError,
+        match=r"^packages are missing for gopher_quality \(it needs .*; gopher_repetition \(.*\)\. "
+        r"Install all: pip install 'longcrawl\[language,segmentation\]'$",
+    ):
+        preview_run("mine.yaml", "out", TRAINED)

@@ -63,7 +63,7 @@ def test_what_the_hub_does_not_have_is_one_sentence(repository, monkeypatch):
         with pytest.raises(LongCrawlError, match=sentence):
             lc.load("hub", **{"path": repository} | fields)
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(SourceError, match="HF_HUB_OFFLINE is set, and the files of a dataset are asked of the Hub"):
+    with pytest.raises(SourceError, match="HF_HUB_OFFLINE is set, but only the Hub can list the files of a dataset"):
         lc.open(repository)
     with pytest.raises(SourceError, match=r"reads a dataset of the Hub, not 'name': set path to ORG/NAME"):
         lc.load("hub", path="name")

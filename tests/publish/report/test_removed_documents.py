@@ -55,9 +55,9 @@ def test_rules_about_urls_are_explained_by_them(tmp_path):
     curated, words = lc.removed_documents(tmp_path / "run")
     assert (curated.reason.rule, curated.note) == (
         "curated_source",
-        "The rule is about the URL, which has: github.com.",
+        "The rule checks the URL, and matched: github.com.",
     )
-    assert (words.reason.rule, words.note) == ("max_soft_words", "The rule is about the URL, which has: escort, sex.")
+    assert (words.reason.rule, words.note) == ("max_soft_words", "The rule checks the URL, and matched: escort, sex.")
     assert [each.kind for each in words.passages] == ["same"]
 
 
