@@ -26,7 +26,7 @@ _FEW = 8192
 
 
 class Repeats(NamedTuple):
-    """Working memory for one document at a time, allocated for the longest of a batch; untouched memory costs nothing."""
+    """Working memory for one document, allocated for the longest of a batch; untouched memory costs nothing."""
 
     ids: npt.NDArray[np.int32]
     """Number of each word, the same for equal words, in order of first occurrence."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.documents import MISSING, find_value, names_in
+from longcrawl.core.fields import MISSING, find_value, names_in
 from longcrawl.errors import listed, listed_with_near
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (

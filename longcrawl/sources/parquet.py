@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.documents import column_at
+from longcrawl.core.fields import column_at
 from longcrawl.core.sources import is_utf8
 from longcrawl.errors import listed, reason_of
 from longcrawl.io.stored_tables import footer_fault

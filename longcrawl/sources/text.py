@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
-from longcrawl.core.documents import as_text, names_in, names_of, path_of, type_at
+from longcrawl.core.fields import as_text, names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords, is_utf8
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
 from longcrawl.io.files import why_no_file

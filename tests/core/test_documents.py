@@ -174,28 +174,6 @@ def test_columns_are_named():
         lc.Crawl({"id": ["a"], "content": ["x"]}) | lc.text.MinWords(2)
 
 
-@pytest.mark.parametrize("kind", ["rows", "dataset", "stream"])
-def test_fields_of_structs_are_named_with_dots(kind):
-    rows = [{"doc": {"text": text}, "id": {"key": key}} for key, text in ((1.0, "one two"), (2.5, "one"))]
-    made = {"rows": lambda: rows, "dataset": lambda: Dataset.from_list(rows)}
-    data = made.get(kind, lambda: Dataset.from_list(rows).to_iterable_dataset())()
-    crawl = lc.Crawl(data, text="doc.text", id="id.key") | lc.text.MinWords(2)
-    assert [(row["id"], row["text"], row["doc"]) for row in crawl.data] == [("1.0", "one two", {"text": "one two"})]
-    with pytest.raises(LongCrawlError, match=r"they have: doc.text, id.key \(did you mean 'doc.text'\?\). Set text="):
-        lc.Crawl(data, text="doc.txt")
-
-
-def test_a_field_of_a_struct_of_no_documents_is_a_column():
-    empty = pa.table({"doc": pa.array([], pa.struct([("text", pa.string())])), "id": pa.array([], pa.string())})
-    assert lc.Crawl(empty, text="doc.text").data.column_names == ["doc", "id", "text"]
-
-
-def test_float_ids_are_those_of_sources():
-    crawl = lc.Crawl({"id": [1.0, 2.5, 1e20], "text": ["one", "one two", "one"]}) | lc.text.MinWords(2)
-    assert crawl.data["id"][:] == ["2.5"]
-    assert crawl.why("1.0").rule == crawl.why("1e+20").rule == "min_words"
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_rows_without_ids_are_numbered_and_this_is_said(streaming):
     rows = [{"content": f"text {row}"} for row in range(2_500)]
