@@ -445,7 +445,7 @@ def test_the_card_and_the_report_say_what_was_cut(finished):
     cut = lc.funnel(run).rows[1].edits.removed
     assert f"| exact_substring | `cut` | characters | 9 | {cut:,} | {cut:,} |" in card
     assert "| line_corrections | `counter` | characters | 9 | 72 | 72 |" in card
-    assert "by `line_corrections` lines (72 characters of 9 documents)" in card
+    assert "lines by `line_corrections` (72 characters of 9 documents)" in card
     assert "not counted." not in card
     first = lc.why(run, "0-1").edits[0]
     assert f"| `0-1` | {first.start:,}-{first.end:,} | 8 |" in card

@@ -90,7 +90,7 @@ def test_tables_that_no_description_names_are_read(tmp_path):
 def test_a_missing_table_is_one_sentence(output):
     (file,) = output.glob("*.parquet")
     file.unlink()
-    with pytest.raises(CorruptionError, match=r"parquet is missing; longcrawl verify says"):
+    with pytest.raises(CorruptionError, match=r"parquet is missing; longcrawl verify shows"):
         check_undamaged([file])
 
 

@@ -357,7 +357,7 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
         lc.write_report(run)
     ledger = pq.read_table(files[1])
     pq.write_table(ledger.drop_columns("rule"), files[1])
-    with pytest.raises(CorruptionError, match=f"{files[1].name} has .* expected .*; longcrawl verify says"):
+    with pytest.raises(CorruptionError, match=f"{files[1].name} has .* expected .*; longcrawl verify shows"):
         lc.write_report(run)
     del manifest["files"][f"ledger/{files[1].name}"]
     (run / "manifest.json").write_text(json.dumps(manifest))
