@@ -22,6 +22,8 @@ than ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal dig
 language that is called ``all``, ``ledger``, ``edits`` or ``unknown``, or that begins with ``_``.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +77,7 @@ from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
 
-DESCRIPTION = "parquet.json"
+DESCRIPTION, README = "parquet.json", "README.md"
 VERSION = 1
 UNKNOWN = "unknown"
 RESERVED = ("all", "ledger", "edits", UNKNOWN)
@@ -221,11 +223,9 @@ class ParquetWriter(OrderedWriter):
                 }
                 for language in languages
             ]
-        head = yaml.safe_dump({"configs": dataset_configs(described)}, sort_keys=False, allow_unicode=True)
-        about = f"Documents written by longcrawl; `{DESCRIPTION}` describes every file."
-        write_text(target / "README.md", f"---\n{head}---\n\n{about}\n")
-        files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
-        described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
+        files = dict(entry for each in written for entry in each["files"].items())
+        _write_readme(target, described, files)
+        described["files"] = dict(sorted((files | file_entries(target, [README])).items()))
         write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
@@ -234,6 +234,19 @@ class ParquetWriter(OrderedWriter):
         of = f" of language {stretch.group or UNKNOWN!r}" if self.settings.by == "language" else ""
         splits = split_rows(self.settings.heldout, rows, of=of)
         return [(split, cut(stretch, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
+
+
+def _write_readme(folder: Path, described: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    """Write the configurations of parquet files.
+
+    `datasets` caches rows under a hash of the configuration, not of the files: without the digest in it, a folder of
+    the same name with other documents would load the old ones.
+    """
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    configs = [each | {"description": f"SHA-256 of its files: {digest}"} for each in dataset_configs(described)]
+    head = yaml.safe_dump({"configs": configs}, sort_keys=False, allow_unicode=True)
+    about = f"Documents written by longcrawl; `{DESCRIPTION}` describes every file."
+    write_text(folder / README, f"---\n{head}---\n\n{about}\n")
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -402,6 +415,10 @@ def _without_documents(folder: Path, ids: pa.Array) -> Removal:
                 proof.before(*each, kept=row not in removed)
     for name in changes.changed:
         _rewrite(changes, name, ids, proof)
+    if changes.changed:
+        files = changes.described["files"] | file_entries(folder, changes.changed)
+        _write_readme(folder, changes.described, {name: files[name] for name in files if name != README})
+        changes.changed.append(README)
     return changes.finish(DESCRIPTION, gone, proof)
 
 

@@ -104,6 +104,16 @@ def documents() -> Dataset:
 # -------------------- what is read back
 
 
+def test_a_folder_of_the_same_name_loads_its_own_documents(tmp_path):
+    found = []
+    for run, letter in enumerate("ab"):
+        crawl = lc.Crawl([{"id": "0", "text": letter * 9}])
+        crawl.to_parquet(tmp_path / str(run) / "texts")
+        loaded = load_dataset(str(tmp_path / str(run) / "texts"), split="train", cache_dir=str(tmp_path / "cache"))
+        found.append(loaded["text"][0])
+    assert found == ["a" * 9, "b" * 9]
+
+
 def test_plain_datasets_reads_what_was_written(documents, tmp_path):
     described = lc.Crawl(documents).to_parquet(tmp_path / "made", file_bytes=20_000)
     files = described["splits"]["train"]["files"]
