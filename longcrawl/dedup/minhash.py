@@ -159,8 +159,9 @@ class MinHash(TokenizerStage, NearDuplicates):
     ) -> "MinHash":
         """Return a stage with the bands that datasketch's optimiser chooses for a similarity threshold.
 
-        >>> MinHash.for_threshold(0.8, unit="word").curve
-        SimilarityCurve(bands=9, rows=13)
+        >>> curve = MinHash.for_threshold(0.8, unit="word").curve
+        >>> curve.bands, curve.rows
+        (9, 13)
         """
         bands, rows = bands_for_threshold(threshold, permutations, false_positive_weight)
         return cls(bands=bands, rows=rows, **fields)

@@ -294,7 +294,7 @@ OWN: dict[str, str] = {
     "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
     "longcrawl/urls.py:REPOSITORY": "names of repositories that a user types",
     "longcrawl/publish/hub/client.py:TOKEN": "a user's token",
-    "longcrawl/core/documents.py:as_text": "times as Arrow spells them",
+    "longcrawl/core/fields.py:as_text": "times as Arrow spells them",
     "longcrawl/publish/hub/client.py:SHA256": "checksums of a manifest",
     "longcrawl/publish/hub/documents.py:_card_there": "names of files of a repository",
     "longcrawl/core/ledger.py:leads_on": "names of rules",
@@ -353,6 +353,8 @@ OWN: dict[str, str] = {
     "longcrawl/run/first_recipe.py:_RECTANGLE": "names of files",
     "longcrawl/run/first_recipe.py:_RPV2": "names of files",
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
+    "longcrawl/core/registry.py:about": "source code of longcrawl",
+    "longcrawl/run/preview.py:noted": "messages about missing packages",
     "longcrawl/io/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
 
