@@ -42,8 +42,6 @@ from longcrawl.io.files import (
 )
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import inputs, segments
-from longcrawl.run import inputs as removals
-from longcrawl.run import part as ids
 from longcrawl.run.analysis import Lengths, analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
@@ -62,14 +60,22 @@ from longcrawl.run.manifest import (
 )
 from longcrawl.run.part import (
     SPILL,
+    IdTask,
     PartTask,
     amount_left,
+    duplicates_error,
+    find_duplicates,
     gather_small,
+    id_tasks,
     input_marker,
+    keep_first,
+    kept_marker,
+    list_ids,
     local_bytes,
     mark_fitted,
     part_marker,
     run_part,
+    same_size,
 )
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.sources.files import InputFile
@@ -206,7 +212,7 @@ class _Job:
         self.engine = engine
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
-        self.compared: Sequence[ids.IdTask] = ()
+        self.compared: Sequence[IdTask] = ()
         """Tasks of all parts with ids to compare; some wait for the first segment."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
@@ -235,7 +241,7 @@ class _Job:
         if is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
         remove_partial(self.folder, IDLE)
-        fingerprints, used = inputs.stage_fingerprints(self.recipe), removals.indexes_used(self.recipe.stages)
+        fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
         inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -332,7 +338,7 @@ class _Job:
     def _is_by_part(self, stage: Stage) -> bool:
         return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
 
-    def _compare_ids(self) -> list[ids.IdTask]:
+    def _compare_ids(self) -> list[IdTask]:
         """Find duplicate ids before the first stage and apply ``on_duplicate_ids``.
 
         Returns:
@@ -342,24 +348,24 @@ class _Job:
             RunError: ids are duplicated, and the policy is "error".
         """
         source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
-        if keeps_first and Marker.read(ids.kept_marker(self.work)):
+        if keeps_first and Marker.read(kept_marker(self.work)):
             return []
-        tasks = ids.id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
+        tasks = id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
         listed = [task for task in tasks if not task.waits]
         with self.costs.measure(source.name, "ids"):
-            for chosen in [listed] if keeps_first else [ids.same_size(listed), listed]:
+            for chosen in [listed] if keeps_first else [same_size(listed), listed]:
                 markers = [task.marker for task in chosen]
-                segments.do_once(self.folder, ids.list_ids, chosen, markers, self.engine, "ids", "documents")
+                segments.do_once(self.folder, list_ids, chosen, markers, self.engine, "ids", "documents")
                 if not keeps_first:
                     self._reject_duplicates(chosen, begun=False)
             if keeps_first:
-                ids.keep_first(self.work, ids.find_duplicates(listed, self.engine))
+                keep_first(self.work, find_duplicates(listed, self.engine))
         return tasks
 
-    def _reject_duplicates(self, tasks: Sequence[ids.IdTask], *, begun: bool) -> None:
-        found = ids.find_duplicates(tasks, self.engine)
+    def _reject_duplicates(self, tasks: Sequence[IdTask], *, begun: bool) -> None:
+        found = find_duplicates(tasks, self.engine)
         if found.num_rows:
-            raise ids.duplicates_error(self.recipe.source, self.parts, found, begun=begun)
+            raise duplicates_error(self.recipe.source, self.parts, found, begun=begun)
 
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
         """Fit a stage and return the fitted stage, which is the first of the next segment."""
@@ -374,13 +380,13 @@ class _Job:
         """Run the survey that ends a segment on one part, or on all; ``last`` is the segment that finishes a part."""
         assert segment.ends_with is not None  # others have nothing to decide
         label, stage = segment.ends_with
-        asked = removals.Asked(self.groups, part, last)
+        asked = inputs.Asked(self.groups, part, last)
         with self.costs.measure(label, f"{segment.number}-{part}" if part else f"{segment.number}") as cost:
             if isinstance(stage, SpanSurvey):
-                cost.disk = removals.find_spans(self.folder, segment.number, stage, asked, self.engine)
+                cost.disk = inputs.find_spans(self.folder, segment.number, stage, asked, self.engine)
                 return Removed({}, [])
             survey = cast("Survey", stage)
-            return removals.resolve(self.folder, segment.number, label, survey, asked, self.engine)
+            return inputs.resolve(self.folder, segment.number, label, survey, asked, self.engine)
 
     def _add_removed(self, segment: Segment, removed: Sequence[Removed]) -> None:
         """Add the removals of a segment's survey, one for each part, to the funnel."""
@@ -472,7 +478,7 @@ class _Job:
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
                 self.markers.append(
-                    removals.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
+                    inputs.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
                 )
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
@@ -496,7 +502,7 @@ class _Job:
         if others := self.recipe.others:
             manifest["implementations"] = others
         files = segments.check_results(self.folder, self.markers, self.engine)
-        if used := removals.indexes_used(self.recipe.stages):
+        if used := inputs.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.engine).as_dict()

@@ -36,7 +36,7 @@ from longcrawl.io.files import content_digest, is_there, whole_file
 from longcrawl.io.structured import load_json
 from longcrawl.kernels.code_points import Arrays, cache_folder, kept_arrays, shipped_arrays
 from longcrawl.kernels.texts import find_unordered, read_only, text_buffers
-from longcrawl.tokens import bpe as splitting
+from longcrawl.tokens import bpe
 from longcrawl.tokens.bpe import (
     END_OF_TEXT,
     GPT2_PATTERN,
@@ -1140,7 +1140,7 @@ def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
 def _stamp() -> str:
     """Return what kept arrays depend on besides the file: the sources of this package and versions of the libraries."""
     folders = Path(__file__).parent, Path(kernels.__file__).parent
-    files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), splitting.SHIPPED, SHIPPED]
+    files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), bpe.SHIPPED, SHIPPED]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     return " ".join([digest, version("tokenizers"), version("tiktoken")])
 

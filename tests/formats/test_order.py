@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
-from longcrawl.formats import order as spilled
 from longcrawl.formats.order import ORDER, PLACE, SpillReader, _hash_ids, ahead, read_places, spill_documents
 from longcrawl.run.engines import Local
 
@@ -146,7 +145,7 @@ texts = st.text("ab") | st.integers(0, 200).map("abcdefg".__mul__)
 )
 def test_rows_are_read_by_their_places(parts, mapped, data):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spilled, "MAPPED", mapped)
+        patch.setattr(order, "MAPPED", mapped)
         places, expected = [], []
         for number, rows in enumerate(parts):
             without_nulls = [None if row[0] is None else [each or 0 for each in row[0]] for row in rows]

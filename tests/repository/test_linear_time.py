@@ -25,9 +25,7 @@ from longcrawl.io import files
 from longcrawl.publish.report import page as sections
 from longcrawl.run import analysis
 from longcrawl.sources import compressed, encodings, json_lines, redpajama_v2
-from longcrawl.sources.warc import pages as codings
 from longcrawl.sources.warc import pages as warc_pages
-from longcrawl.sources.warc import records as warc_fields
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.text import identify, rpv2
 from longcrawl.text import languages as _language_codes
@@ -164,13 +162,13 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
     ),
     "longcrawl/sources/warc/pages.py:_HEADER_END": (search(warc_pages._HEADER_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/pages.py:_CHUNK": (match(codings._CHUNK), repeated(*HEADERS)),
-    "longcrawl/sources/warc/pages.py:_LINE_END": (match(codings._LINE_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_CHUNK": (match(warc_pages._CHUNK), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_LINE_END": (match(warc_pages._LINE_END), repeated(*HEADERS)),
     "longcrawl/sources/warc/pages.py:_TRAILERS": (
-        match(codings._TRAILERS),
+        match(warc_pages._TRAILERS),
         repeated(*HEADERS, "|a:|", "|a: b\n|", "|a: b\n|x", "|a:\n| "),
     ),
-    "longcrawl/sources/warc/pages.py:BINARY": (search(codings.BINARY), repeated("|a|", "|\0|")),
+    "longcrawl/sources/warc/pages.py:BINARY": (search(warc_pages.BINARY), repeated("|a|", "|\0|")),
     "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
         repeated("WARC/|1|", "WARC/1.|1|", "WARC/1.0| |x", "WARC/1.0|\r|x"),
@@ -184,7 +182,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*HEADERS, "|\nWARC/|"),
     ),
     "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
-    "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_fields._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (
         match(exact.TRACKING_PARAMETERS),

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.sources import json_lines
-from longcrawl.sources import json_lines as scalar_kernels
 from longcrawl.sources.json_lines import read_lines
 
 SCHEMA = pa.schema(
@@ -88,7 +87,7 @@ def test_the_kernel_calls_utf8_what_python_decodes(pieces, before, behind):
         is_right = False
     else:
         is_right = True
-    assert scalar_kernels._is_utf8_span(data, before, before + len(content)) is is_right
+    assert json_lines._is_utf8_span(data, before, before + len(content)) is is_right
 
 
 @pytest.mark.parametrize("behind", [0, 70])
@@ -98,7 +97,7 @@ def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
             content = b"x" * at + bytes([lead, second]) + third
             data = np.frombuffer(content + b"x" * behind, np.uint8)
             is_right = content.decode("utf-8", "ignore").encode() == content
-            assert scalar_kernels._is_utf8_span(data, 0, len(content)) is is_right, content
+            assert json_lines._is_utf8_span(data, 0, len(content)) is is_right, content
 
 
 @pytest.mark.parametrize("spelled", ["\\n", "\\u00e9", "é", "\\\\"])
@@ -180,7 +179,7 @@ def test_the_kernels_accept_no_line_that_json_refuses(rows, data):
 def test_exact_numbers_are_the_floats_that_python_reads(mantissa, exponent, zeros):
     spelled = f"{mantissa}.{zeros or 0}e{exponent}"
     data = np.frombuffer(spelled.encode(), dtype=np.uint8)
-    value, end, exact = scalar_kernels.read_number(data, 0, len(data))
+    value, end, exact = json_lines.read_number(data, 0, len(data))
     assert end == len(data)
     assert not exact or value == float(spelled)
 

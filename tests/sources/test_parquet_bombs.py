@@ -9,7 +9,6 @@ import pytest
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources import parquet
-from longcrawl.sources import parquet as parquet_rows
 from longcrawl.sources.parquet import column_chunks, column_pages
 from longcrawl.sources.text import Text
 
@@ -71,8 +70,8 @@ def test_a_dictionary_behind_a_plain_page(tmp_path, read_confined):
     with path.open("rb") as file:
         chunks = next(column_chunks(file))
         assert [page.kind for page in column_pages(file, chunks["text",])] == ["values", "dictionary", "values"]
-        column = parquet_rows._column(file, chunks, "text")
-        assert parquet_rows._longest(pytest.fail, file, 0, column) >= LONG
+        column = parquet._column(file, chunks, "text")
+        assert parquet._longest(pytest.fail, file, 0, column) >= LONG
     source, bad = Text(data_files=str(path), max_record_bytes=LIMIT), BadFiles("skip")
     assert sum(table.num_rows for table in source.read(source.splits()["train"][0], bad)) == 96
     assert bad.found[0].reason.startswith("row 96 has more than 1,048,576 bytes")
@@ -97,7 +96,7 @@ def test_pages_of_one_row_each(tmp_path, read_confined):
 
 
 def test_a_page_that_is_too_large_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_rows, "PAGES_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet, "PAGES_BYTES", 1 << 20)
     settings = {"use_dictionary": False, "compression": "zstd"}
     pq.write_table(pa.table({"text": ["a" * (2 << 20)]}), tmp_path / "a.parquet", **settings)
     source, bad = Text(data_files=str(tmp_path / "a.parquet"), max_record_bytes=1 << 10), BadFiles("skip")

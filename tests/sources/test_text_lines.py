@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, LostRecords, Part
 from longcrawl.sources import blocks
-from longcrawl.sources import text as text_lines
 from longcrawl.sources import text as text_source
 from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.text import Text
@@ -68,7 +67,7 @@ def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, la
 
 
 def test_no_white_space_is_beyond_those_that_are_stripped():
-    assert max(map(ord, SPACES)) <= text_lines.LAST_SPACE
+    assert max(map(ord, SPACES)) <= text_source.LAST_SPACE
 
 
 @given(
@@ -77,7 +76,7 @@ def test_no_white_space_is_beyond_those_that_are_stripped():
 )
 @example("n", [0, 9, 10, 99, 100, 999, 1_000, 1_001, 10_000, 999_999, 1_000_000, 7, 2**63 - 1])
 def test_ids_are_names_and_numbers(name, numbers):
-    found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
+    found = text_source.numbered_ids(name, np.array(numbers, np.int64))
     assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
 
 

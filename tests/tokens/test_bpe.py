@@ -18,7 +18,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.code_points import ship_arrays
 from longcrawl.tokens import bpe, encoders
-from longcrawl.tokens import bpe as splitting
 from longcrawl.tokens.bpe import (
     GPT2_PATTERN,
     PART,
@@ -99,15 +98,15 @@ def encoded(engine: BytePairs, texts: list[str]) -> list[list[int]]:
 
 def test_classes_are_those_of_tiktoken_for_every_code_point():
     every = "".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))))
-    wanted = np.full(0x110000, splitting.OTHER, np.uint8)
+    wanted = np.full(0x110000, bpe.OTHER, np.uint8)
     for name in ("UPPER", "LOWER", "EITHER_CASE", "MARK", "NUMBER", "SPACE"):
         spelled = {"UPPER": r"[\p{Lu}\p{Lt}]+", "LOWER": r"\p{Ll}+", "EITHER_CASE": r"[\p{Lm}\p{Lo}]+"}
         pattern = spelled.get(name, {"MARK": r"\p{M}+", "NUMBER": r"\p{N}+", "SPACE": r"\s+"}.get(name))
         asked = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=BYTES, special_tokens={})
         found = bytes(asked.encode_ordinary(every)).decode()
-        wanted[np.frombuffer(found.encode("utf-32-le"), np.uint32)] = getattr(splitting, name)
+        wanted[np.frombuffer(found.encode("utf-32-le"), np.uint32)] = getattr(bpe, name)
     if os.environ.get("LONGCRAWL_TABLES") == "write":
-        ship_arrays(splitting.SHIPPED, {"tiktoken": {"classes": wanted}})
+        ship_arrays(bpe.SHIPPED, {"tiktoken": {"classes": wanted}})
     classes = character_classes.__wrapped__()
     assert (classes.size, classes.dtype) == (wanted.size, wanted.dtype)
     assert np.flatnonzero(classes != wanted).tolist() == []

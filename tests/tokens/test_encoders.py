@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import encoders
-from longcrawl.tokens import encoders as _engines
 from longcrawl.tokens.bpe import GPT2_PATTERN, byte_level_bpe, parse_ranks, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
@@ -186,7 +185,7 @@ def test_batches_have_the_ids_of_single_texts(tmp_path, monkeypatch, kind):
     texts = [None, SENTENCE, "", *WORDS, None, "", *PIECES, SENTENCE * 3, ""]
     wanted = [plain.encode(text, add_special_tokens=False).ids if text else [] for text in texts]
     for characters in (1, 50, 1 << 20):
-        monkeypatch.setattr(_engines, "_BATCH", characters)
+        monkeypatch.setattr(encoders, "_BATCH", characters)
         ids, offsets = ours.encode(texts)
         assert [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)] == wanted
     assert ours.engine == "tokenizers"

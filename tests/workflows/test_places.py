@@ -26,7 +26,6 @@ from longcrawl.cli.commands import app
 from longcrawl.core.exchange import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order
-from longcrawl.formats import order as spill
 from longcrawl.io import file_systems, files
 from longcrawl.io.files import write_text
 from longcrawl.io.structured import DamagedWorkError, Marker
@@ -485,14 +484,14 @@ def test_a_file_that_changes_on_this_machine_is_fetched_again(store):
 
 def test_a_spilled_file_that_another_machine_fetches_is_compared(store):
     with files.open_place(store.url("run")) as one, files.open_place(store.url("run")) as other:
-        marker = one / "work" / "spill" / spill.sealed(1)
+        marker = one / "work" / "spill" / order.sealed(1)
         file = marker.with_name("00001.arrow")
         write_text(file, "as it was written")
         Marker(marker, {}, Marker.entries(marker, [file])).write()
         fetched = other / "work" / "spill" / file.name
-        assert spill.checked(fetched, marker.name).read_text() == "as it was written"
+        assert order.checked(fetched, marker.name).read_text() == "as it was written"
         fetched.unlink()
         files.overwrite(fetched, "as it was writteN")
         with pytest.raises(DamagedWorkError, match="00001.arrow has been changed"):
-            spill.checked(fetched, marker.name)
+            order.checked(fetched, marker.name)
         assert not fetched.exists()

@@ -25,7 +25,6 @@ from zarr.codecs import BloscCodec
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import RectangleResult
 from longcrawl.io.stored_tables import read_table
@@ -38,8 +37,7 @@ inspect_rectangle = partial(RectangleResult().inspect, split="train", row=0)
 
 @pytest.fixture
 def small_bands(monkeypatch):
-    for module in (rectangle, rectangle_build):
-        monkeypatch.setattr(module, "BAND", 64)
+    monkeypatch.setattr(rectangle, "BAND", 64)
 
 
 def build(path: Path, **settings: Any) -> Path:

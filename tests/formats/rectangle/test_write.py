@@ -24,7 +24,6 @@ from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError, TokenizerError
 from longcrawl.formats.order import heldout_rows
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.spec import open_split
 from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
 
@@ -52,8 +51,7 @@ def build(path: Path, tokens: np.ndarray, **settings) -> Path:
 @pytest.fixture
 def small_bands(monkeypatch):
     """Make shards of 64 rows, so that a few hundred rows fill several."""
-    for module in (rectangle, rectangle_build):
-        monkeypatch.setattr(module, "BAND", 64)
+    monkeypatch.setattr(rectangle, "BAND", 64)
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +153,8 @@ def test_every_band_is_a_file_of_its_own_and_the_last_one_is_filled_up(tmp_path,
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_a_short_band_has_the_bytes_of_a_whole_one(tmp_path, monkeypatch, zarr_format, blank):
-    monkeypatch.setattr(rectangle_build, "BAND", 256)
-    layout = rectangle_build.Layout(3000, "uint16", END_OF_TEXT, zarr_format, "zstd", (64, 1024))
+    monkeypatch.setattr(rectangle, "BAND", 256)
+    layout = rectangle.Layout(3000, "uint16", END_OF_TEXT, zarr_format, "zstd", (64, 1024))
     whole = np.full((256, 3000), END_OF_TEXT, np.uint16)
     if not blank:
         whole[:70, :2000] = made_up(70, 2000)
@@ -166,7 +164,7 @@ def test_a_short_band_has_the_bytes_of_a_whole_one(tmp_path, monkeypatch, zarr_f
         written[:] = whole
     height = layout.whole_chunks(70)
     assert height == (128 if zarr_format == 3 else 256)
-    names = rectangle_build.write_band(tmp_path, "band", 0, whole[:height], layout)
+    names = rectangle.write_band(tmp_path, "band", 0, whole[:height], layout)
     expected = sorted((tmp_path / "whole").glob("c/0/*" if zarr_format == 3 else "0.*"))
     assert [(tmp_path / name).read_bytes() for name in sorted(names)] == [path.read_bytes() for path in expected]
     assert len(names) == (1 if zarr_format == 3 else 2)

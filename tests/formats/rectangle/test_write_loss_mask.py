@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, StageError
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
 
@@ -28,8 +27,7 @@ END_OF_TEXT = 7
 @pytest.fixture
 def small_bands(monkeypatch):
     """Make shards of 64 rows, so that a few hundred rows fill several."""
-    for module in (rectangle, rectangle_build):
-        monkeypatch.setattr(module, "BAND", 64)
+    monkeypatch.setattr(rectangle, "BAND", 64)
 
 
 def made_up(rows, length, seed=0):

@@ -9,8 +9,7 @@ import pytest
 
 from longcrawl.kernels import code_points as _unicode
 from longcrawl.text.gopher import pages
-from longcrawl.text.gopher import words as _page_characters
-from longcrawl.text.gopher import words as column
+from longcrawl.text.gopher import words as columns
 from longcrawl.text.gopher.pages import Asked, count_pages
 from longcrawl.text.gopher.words import CHARACTERS, NEWLINES, WORD_CHARACTERS, WORDS
 
@@ -18,17 +17,17 @@ TERMINAL = plain.terminal_marks()
 
 
 def test_sentence_ends_are_unicodes():
-    flags = _page_characters.load_page_characters()
-    assert {chr(point) for point in np.flatnonzero(flags & _page_characters.TERMINAL)} == TERMINAL
+    flags = columns.load_page_characters()
+    assert {chr(point) for point in np.flatnonzero(flags & columns.TERMINAL)} == TERMINAL
 
 
 def test_counting_copes_with_unicode_tables_that_are_neither_shipped_nor_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_unicode, "SHIPPED", tmp_path)
     (tmp_path / "cache").write_text("a file where the folder should be")
-    _page_characters.load_page_characters.cache_clear()
+    columns.load_page_characters.cache_clear()
     assert count_pages(pa.array(["a b"], pa.large_string()), [Asked(0)])[0][WORDS].tolist() == [2]
-    _page_characters.load_page_characters.cache_clear()
+    columns.load_page_characters.cache_clear()
     assert _unicode.cached_arrays("x", lambda: {"a": np.ones(1)})["a"].tolist() == [1]
 
 
@@ -37,7 +36,7 @@ def test_each_character_can_be_a_word():
     assert count_pages(texts, [Asked(0)], words="characters")[0][WORDS].tolist() == [6, 2, 2]
 
 
-UNMOVED = (WORDS, NEWLINES, column.HASHES, column.ELLIPSES, column.ALPHABETIC_WORDS, column.LINES)
+UNMOVED = (WORDS, NEWLINES, columns.HASHES, columns.ELLIPSES, columns.ALPHABETIC_WORDS, columns.LINES)
 
 
 SOME = [
@@ -76,14 +75,13 @@ def test_counts_are_the_same_wherever_64_bytes_end(words):
 
 def test_words_of_one_hash_are_told_apart():
     from longcrawl.kernels.ngrams import HASHED
-    from longcrawl.text.gopher import words as kernels
 
     text = "longer-words other-words longer-words other-word a a b " * 3
     batch = pages._batch(pa.array([text], pa.large_string()), "whitespace")
-    page = kernels.make_page(batch)
-    found, _ = kernels.find_words(batch, 0, 0, page)
+    page = columns.make_page(batch)
+    found, _ = columns.find_words(batch, 0, 0, page)
     page.word_keys[: found.words] = HASHED
-    unique = kernels.number_page_words(batch, page, found.words)
+    unique = columns.number_page_words(batch, page, found.words)
     spelled = text.split()
     assert [spelled[first] for first in page.repeats.firsts[:unique]] == list(dict.fromkeys(spelled))
     assert [spelled[page.repeats.firsts[number]] for number in page.repeats.ids[: found.words]] == spelled
