@@ -4,7 +4,7 @@ Files are written under a new name and renamed, so that hard links to the old fi
 files are rewritten: those that contain a removed document, and those whose last rows fill its place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -181,6 +181,17 @@ class Changes:
     described: dict[str, Any]
     changed: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    _entries: dict[str, dict[str, int | str]] = field(default_factory=dict)
+
+    def entry(self, name: str) -> Mapping[str, Any]:
+        """Return bytes and SHA-256 of a file; a changed one is read once, so it must be final."""
+        entry: Mapping[str, Any] = self._read(name) if name in self.changed else self.described["files"][name]
+        return entry
+
+    def _read(self, name: str) -> dict[str, int | str]:
+        if name not in self._entries:
+            self._entries |= file_entries(self.folder, [name])
+        return self._entries[name]
 
     def drop(self, *names: str) -> None:
         """Delete files."""
@@ -196,7 +207,7 @@ class Changes:
         changed = [name for name in dict.fromkeys(self.changed) if name not in self.dropped]
         if not (changed or self.dropped):
             return Removal(self.described, documents, (), (), proof.kept, proof.windows, proof.found)
-        files |= file_entries(self.folder, changed)
+        files |= {name: self._read(name) for name in changed}
         described = {name: value for name, value in self.described.items() if name not in ("files", structured.SEAL)}
         described["files"] = dict(sorted(files.items()))
         write_text(self.folder / description, structured.seal(described))

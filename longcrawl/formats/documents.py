@@ -416,8 +416,8 @@ def _without_documents(folder: Path, ids: pa.Array) -> Removal:
     for name in changes.changed:
         _rewrite(changes, name, ids, proof)
     if changes.changed:
-        files = changes.described["files"] | file_entries(folder, changes.changed)
-        _write_readme(folder, changes.described, {name: files[name] for name in files if name != README})
+        files = {name: changes.entry(name) for name in changes.described["files"] if name != README}
+        _write_readme(folder, changes.described, files)
         changes.changed.append(README)
     return changes.finish(DESCRIPTION, gone, proof)
 

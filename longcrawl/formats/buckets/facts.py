@@ -336,16 +336,10 @@ def _identify(changes: Changes) -> None:
         begins = (f"{each['path']}/", f"{each['path']}{MASK}/", f"pieces/{each['path']}/")
         names = {name for name in (*described["files"], *changes.changed) if name.startswith(begins)}
         names = {name for name in names - set(changes.dropped) if name.rpartition("/")[2] not in METADATA}
-        digests = [(name, _digest(changes, name)) for name in sorted(names)]
+        digests = [(name, changes.entry(name)["sha256"]) for name in sorted(names)]
         about = [described["stored_as"], described["dtype"], described["loss_mask"], described["end_of_text"]]
         text = json.dumps([*about, each["samples"], digests])
         each["identity"] = hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _digest(changes: Changes, name: str) -> str:
-    if name in changes.changed:
-        return hashlib.sha256((changes.folder / name).read_bytes()).hexdigest()
-    return str(changes.described["files"][name]["sha256"])
 
 
 BUCKETS = """@misc{liu2024bucket,
