@@ -12,6 +12,7 @@ sentences that are good English; the bounds allow for them.
 import argparse
 import ast
 import io
+import json
 import re
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def passages(root: Path, path: str) -> Iterator[Passage]:
             yield from _of_python(name, file.read_text("utf-8"))
         elif file.suffix == ".md":
             yield from _of_markdown(name, file.read_text("utf-8"))
+        elif file.suffix == ".ipynb":
+            cells = [cell for cell in json.loads(file.read_text("utf-8"))["cells"] if cell["cell_type"] == "markdown"]
+            yield from _of_markdown(name, "\n".join("".join(cell["source"]) for cell in cells))
         elif file.suffix in (".yaml", ".yml") and "recipes" in file.parts:
             comments = [line.partition("#")[2].strip() for line in file.read_text("utf-8").splitlines()]
             yield from (Passage(f"{name}:{number}", text) for number, text in enumerate(comments, 1) if text)
