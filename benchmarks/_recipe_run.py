@@ -77,7 +77,7 @@ def in_threads(function: Callable[..., Any], *arguments: Any) -> tuple[Any, floa
     try:
         result = function(*arguments)
     finally:
-        _WorkItem.run = run  # type: ignore[method-assign]  # as above
+        _WorkItem.run = run  # type: ignore[method-assign]  # put back
     spent, here = time.process_time() - started, time.thread_time() - began
     others = spent - here - sum(taken.values())  # threads that take no tasks of a pool, such as zarr's loop
     return result, spent, max(here, others, *taken.values(), 0.0)
@@ -209,7 +209,7 @@ def main() -> None:
             yield
         self.seconds[name] += now() - started
 
-    stages.CoreClock.measure = measure  # type: ignore[method-assign]  # as above
+    stages.CoreClock.measure = measure  # type: ignore[method-assign]  # counted here instead
     for owner, name, step in (
         (compiling.Kernel, "_compile", "kernels"),  # what is compiled; kernels on disk load within their steps
         (files, "checksum", "digests"),
@@ -227,7 +227,7 @@ def main() -> None:
     local.map_tasks = path.around(local.map_tasks)
     segments.write_file = WrittenHere(segments.write_file, path.around_threads(segments.write_file, int(num_proc)))
     before = time.monotonic()
-    inputs = part._input  # noqa: SLF001  # as above
+    inputs = part._input  # noqa: SLF001  # tables are read nowhere else
 
     def read(task: Any, *others: Any) -> Iterator[Any]:
         tables = iter(inputs(task, *others))
@@ -239,7 +239,7 @@ def main() -> None:
                 steps.bytes[READ] += text_bytes(table)
             yield table
 
-    part._input = read  # noqa: SLF001  # as above
+    part._input = read  # noqa: SLF001  # tables are read nowhere else
     run(loaded, out, int(num_proc))
     steps.finish()
     wall = time.monotonic() - before
