@@ -1,7 +1,7 @@
 """Batches of documents: columns, the checks of rules, and calls by `datasets`.
 
 `datasets` uses any return value of a ``.filter`` function as a mask, so a table of three columns would keep three
-documents. Arguments alone do not tell which method calls a stage, so it inspects the calling frames once per batch.
+documents. Arguments do not tell which method calls a stage, so it inspects the calling frames once per batch.
 """
 
 import inspect
@@ -118,12 +118,10 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
     rules = pa.array([check.rule for check in checks], pa.string())
     values, thresholds = pa.nulls(rows, pa.float64()), pa.nulls(rows, pa.float64())
     for number, check in enumerate(checks):
-        failed = failed_by == number
+        failed, bound = failed_by == number, check.threshold
         if failed.any():
             values = pc.if_else(pa.array(failed), pc.cast(check.value, pa.float64()), values)
-            bound = (
-                check.threshold if isinstance(check.threshold, pa.Array) else pa.scalar(check.threshold, pa.float64())
-            )
+            bound = bound if isinstance(bound, pa.Array) else pa.scalar(bound, pa.float64())
             thresholds = pc.if_else(pa.array(failed), bound, thresholds)
     verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
@@ -195,15 +193,9 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
 
 
 def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str, *, names_rows: bool = False) -> None:
-    """Raise an error if ids occur twice: a decision about one of the documents would also hit the other.
+    """Raise StageError if ids occur twice: a decision about one of the documents would also hit the other.
 
-    Args:
-        ids: the ids of all documents.
-        needed_by: the stage or output that needs unique ids, for the message.
-        names_rows: whether the message names the rows of the id, counted from 0.
-
-    Raises:
-        StageError: ids occur twice. The message names one or two of them.
+    With ``names_rows``, the message names the rows of the id, counted from 0.
     """
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -241,9 +233,8 @@ class Caller:
 class Batch:
     """A batch in any format of `datasets`, as an Arrow table, which also converts the stage's result back.
 
-    Formats change values: "numpy" and "torch" turn float64 into float32 and uint64 into int64, "pandas" turns integers
-    with nulls into floats. So the table is the unformatted one if `datasets` has it, and columns that a stage does not
-    change are returned as they were passed in.
+    Formats change values, such as float64 to float32 in "numpy". So the table is the unformatted one if `datasets` has
+    it, and columns that a stage does not change are returned as they were passed in.
 
     Raises:
         StageError: `datasets` calls the stage in a way in which it would misinterpret the result.
@@ -260,12 +251,10 @@ class Batch:
     def answer(self, made: pa.Table, rewritten: str | None, kept: pa.Array | None = None) -> Any:
         """Convert the stage's result ``made``, or its rows for which ``kept`` is true, to the format of the batch.
 
-        Columns in ``remove_columns`` are removed, except the column ``rewritten`` by the stage: `datasets` keeps a
-        returned column of that name.
+        Columns in ``remove_columns`` are removed, except the column ``rewritten`` by the stage.
 
         Raises:
-            StageError: the batch is from an ``IterableDataset`` that would keep a column that the stage removed, or
-                remove the column that it rewrites; or ``remove_columns`` names all columns.
+            StageError: a stream would keep a removed column or remove the rewritten one, or no column would remain.
         """
         caller, batch = self._caller, self._batch
         if rewritten in caller.removes and caller.streams and isinstance(batch, pa.Table):
@@ -358,20 +347,14 @@ def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def in_one_chunk(table: pa.Table) -> pa.Table:
-    """Combine the chunks of a streamed table.
-
-    `datasets` makes one chunk per row and joins the keys of all chunks: after three stages, the keys of a stream of
-    rows would fill the memory.
-    """
+    """Combine the chunks of a streamed table: `datasets` makes one per row, and joins the keys of all chunks."""
     return table.combine_chunks() if any(column.num_chunks > 1 for column in table.columns) else table
 
 
 def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
-    """Convert a batch of `datasets` to an Arrow table.
+    """Convert a batch of `datasets` (a table, a lazy batch, a data frame or a mapping of columns) to an Arrow table.
 
-    Args:
-        batch: a table, a lazy batch (not copied), a data frame or a mapping of columns.
-        behind: the unformatted table of the batch, if known. It is returned if it has the same columns.
+    The unformatted table ``behind`` the batch is returned if it is known and has the same columns.
 
     Raises:
         StageError: ``batch`` is a single example or a column. Stages work on batches of whole documents.
@@ -380,7 +363,9 @@ def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
         return batch
     if hasattr(batch, "columns") and (hasattr(batch, "to_arrow") or hasattr(batch, "to_dict")):  # polars, pandas
         names = list(batch.columns)
-    elif isinstance(batch, Mapping) and (_is_lazy(batch) or all(map(_is_column, batch.values()))):
+    elif isinstance(batch, Mapping) and (
+        _is_lazy(batch) or all(hasattr(each, "__len__") and not isinstance(each, str) for each in batch.values())
+    ):
         names = list(batch)
     else:
         raise StageError(
@@ -407,10 +392,6 @@ def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
 
 def _is_lazy(batch: Any) -> bool:
     return isinstance(getattr(batch, "pa_table", None), pa.Table)
-
-
-def _is_column(values: Any) -> bool:
-    return hasattr(values, "__len__") and not isinstance(values, str)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

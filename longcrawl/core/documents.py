@@ -23,16 +23,11 @@ Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
 
 def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
-    """Convert data to a dataset with the columns ``text`` and ``id``.
+    """Convert data to a dataset with the columns ``text`` and ``id``, which may be fields of structs (``doc.text``).
 
-    Args:
-        data: a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
-            stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a
-            function that returns such rows. All but the first two are held in memory.
-        text: the column with the texts, or a field of a struct, such as ``doc.text``.
-        id: the column with the ids, or a field of a struct. By default the column ``id``; if there is none, ids are
-            ``SOURCE:ROW``, with a warning.
-        source: the prefix of generated ids.
+    Data may be a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
+    stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a function that
+    returns such rows. All but the first two are held in memory. Without ids, they are ``SOURCE:ROW``, with a warning.
 
     Raises:
         LongCrawlError: ``data`` is of an unknown type, or lacks these columns.
@@ -57,8 +52,7 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
 def with_crawl(documents: Documents, passed: Iterable[str]) -> Documents:
     """Add a line to the description of documents that names their crawl and the stages applied to them.
 
-    `datasets` copies the description to every derived dataset, which lets :func:`warn_of_crawl` recognize it. A stream
-    is returned unchanged: it has no ledger.
+    `datasets` copies the description to every derived dataset. A stream is returned unchanged: it has no ledger.
     """
     if isinstance(documents, datasets.IterableDataset):
         return documents

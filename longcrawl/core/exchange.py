@@ -1,15 +1,11 @@
 """Engines and exchanges: tasks, and the regrouping of rows between tasks.
 
 A task reads files and writes whole files, its marker last. Tasks run in any order, at least once, and perhaps twice at
-the same time. An exchange regroups the rows of several tasks: ``make`` splits the rows of each task into partitions,
-and ``take`` turns all rows of one partition into one table, which is written as a file.
-
-Engines call functions of stages, formats and runs, which do not import any engine. Rows are Arrow tables on both sides
-of an exchange, and bytes with a checksum in transit. No file of a run depends on the engine, the number of processes
-or a host, so another engine can finish the run.
+the same time. No file of a run depends on the engine, the number of processes or a host, so another engine can finish
+the run.
 
 Documents are numbered: those of a group are consecutive, in the order of inputs and rows. Exchanged rows refer to a
-document by its number, 8 bytes. Ids are included only if a decision needs them, and in the ledger.
+document by its number, 8 bytes.
 """
 
 import json
@@ -39,32 +35,23 @@ CHECKSUM = 4
 
 @dataclass(frozen=True)
 class Exchange:
-    """A step that regroups the rows of many tasks by partition.
-
-    Both functions are pure and can be pickled. The partition of a row depends only on the row, and the table that
-    ``take`` returns only on the rows, so that files do not depend on the engine.
-
-    Args:
-        make: yields partition numbers and rows for them from one task, in any number of pieces. If it yields at most
-            one row per key, the rows of a frequent key are bounded by the number of tasks.
-        take: turns all rows of one partition, in any order, into one table sorted by a total order. All these rows are
-            in memory at once.
-        partitions: number of partitions. Derive it from the sizes of data, never from a number of workers.
-        folder: directory for the file ``NNNNN.arrow`` of each partition and its marker. Finished partitions are not
-            made again. If None, this process holds the partitions in memory, see :class:`InMemory`.
-    """
+    """A step that regroups the rows of many tasks by partition; both functions are pure and can be pickled."""
 
     make: Callable[[Any], Iterator[tuple[int, pa.Table]]]
+    """Yields partition numbers and rows for them from one task; the partition of a row depends only on the row."""
     take: Callable[[int, Iterator[pa.Table]], pa.Table]
+    """Turns all rows of one partition, in any order, into one table sorted by a total order, in memory."""
     partitions: int
+    """Number of partitions. Derive it from the sizes of data, never from a number of workers."""
     folder: Path | None
+    """Directory for the file ``NNNNN.arrow`` of each partition and its marker, or None to hold them in memory."""
     held: dict[int, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def waiting(self) -> list[int]:
         """Return the partitions that are not finished."""
         if self.folder is None:
             return [number for number in range(self.partitions) if number not in self.held]
-        made = enumerate(Marker.read_all(map(self._marker, range(self.partitions))))
+        made = enumerate(Marker.read_all(self._file(number, "json") for number in range(self.partitions)))
         return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
 
     def read(self, partition: int) -> pa.Table:
@@ -75,8 +62,9 @@ class Exchange:
         """
         if self.folder is None:
             return self.held[partition]
-        Marker.open(self._marker(partition), self._file(partition))
-        with pa.memory_map(str(self._file(partition))) as mapped:
+        file = self._file(partition, "arrow")
+        Marker.open(file.with_suffix(".json"), file)
+        with pa.memory_map(str(file)) as mapped:
             return pa.ipc.open_file(mapped).read_all()
 
     def write(self, partition: int, tables: Iterable[pa.Table]) -> int:
@@ -85,7 +73,7 @@ class Exchange:
         if self.folder is None:
             self.held[partition] = table
             return int(table.num_rows)
-        file, marker = self._file(partition), self._marker(partition)
+        file, marker = self._file(partition, "arrow"), self._file(partition, "json")
         with whole_file(file) as beside, pa.ipc.new_file(str(beside), table.schema) as writer:
             writer.write_table(table)
         counts = {"rows": table.num_rows, "partitions": self.partitions}
@@ -96,7 +84,7 @@ class Exchange:
         """Return the number of rows of a finished partition."""
         if self.folder is None:
             return int(self.held[partition].num_rows)
-        return int(Marker.open(self._marker(partition)).content["rows"])
+        return int(Marker.open(self._file(partition, "json")).content["rows"])
 
     def remove(self) -> None:
         """Remove the finished partitions, once nothing needs them any more."""
@@ -110,11 +98,12 @@ class Exchange:
         assert self.folder is not None
         return self.folder
 
-    def _file(self, partition: int) -> Path:
-        return self.place / f"{partition:05d}.arrow"
+    def _file(self, partition: int, ending: str) -> Path:
+        return _numbered_file(self.place, partition, ending)
 
-    def _marker(self, partition: int) -> Path:
-        return self.place / f"{partition:05d}.json"
+
+def _numbered_file(folder: Path, number: int, ending: str) -> Path:
+    return folder / f"{number:05d}.{ending}"
 
 
 class Engine(Protocol):
@@ -215,7 +204,7 @@ def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None
         remove(spill)  # a run may have been stopped just before it removed them
         return
     made = {"partitions": step.partitions, "tasks": len(tasks)}
-    markers = (Marker.read(_places_marker(spill, number)) for number in range(len(tasks)))
+    markers = (Marker.read(_numbered_file(spill, number, "json")) for number in range(len(tasks)))
     numbered = [
         (number, task, made)
         for (number, task), marker in zip(enumerate(tasks), markers, strict=True)
@@ -233,7 +222,7 @@ def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any, dict[str, 
     """Write the rows of a task and an index of their pieces: int64 [pieces, 3], partition, first and stop byte."""
     number, task, made = numbered
     places, first = [], 0
-    rows, index, marker = _rows_file(spill, number), _places_file(spill, number), _places_marker(spill, number)
+    rows, index, marker = (_numbered_file(spill, number, ending) for ending in ("rows", "places", "json"))
     with whole_file(rows) as beside, beside.open("wb") as file:
         for partition, table in step.make(task):
             packed = pack_table(table)
@@ -251,8 +240,8 @@ def _take_rows(step: Exchange, spill: Path, tasks: int, partition: int) -> int:
 def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
     """Yield the rows of a partition, checking each piece: checking whole files would read all of them per partition."""
     for number in range(tasks):
-        file, marker = _rows_file(spill, number), _places_marker(spill, number)
-        _check_places(str(index := _places_file(spill, number)), str(marker))
+        file, index, marker = (_numbered_file(spill, number, ending) for ending in ("rows", "places", "json"))
+        _check_places(str(index), str(marker))
         places = np.memmap(index, np.int64, "r").reshape(-1, 3) if index.stat().st_size else np.empty((0, 3), np.int64)
         here = slice(*np.searchsorted(places[:, 0], [partition, partition + 1]))
         try:
@@ -270,18 +259,6 @@ def _check_places(file: str, marker: str) -> None:
     Marker.open(Path(marker), Path(file))
 
 
-def _rows_file(spill: Path, task: int) -> Path:
-    return spill / f"{task:05d}.rows"
-
-
-def _places_file(spill: Path, task: int) -> Path:
-    return spill / f"{task:05d}.places"
-
-
-def _places_marker(spill: Path, task: int) -> Path:
-    return spill / f"{task:05d}.json"
-
-
 Longs = npt.NDArray[np.int64]
 
 DOCUMENT = "document"
@@ -293,9 +270,7 @@ class Sketched:
     """Sketches of documents, in groups that are each small enough for a task."""
 
     folder: Path | None
-    """Directory for the files of the decision. Files left there are reused.
-
-    If None, the decision is made in memory, see :class:`longcrawl.core.exchange.InMemory`."""
+    """Directory for the files of the decision, which are reused; or None to decide in memory."""
     rows: tuple[int, ...]
     """Number of documents in each group."""
     read: Callable[..., Iterator[pa.Table]]
@@ -382,10 +357,7 @@ class Decided:
     """Decision of a survey: the documents it removes, or the spans it finds, by group."""
 
     read: Callable[[int], pa.Table]
-    """Function that returns the rows of a group, sorted by document; it must be picklable.
-
-    Columns are ``document`` and ``REMOVAL_SCHEMA``, or ``SPAN_SCHEMA`` if the survey finds spans.
-    """
+    """Picklable function of a group: its rows by document, ``document`` and ``REMOVAL_SCHEMA``, or ``SPAN_SCHEMA``."""
     report: tuple[str, ...] = ()
     """Remarks of the survey on its decision, see :func:`with_report`."""
 

@@ -1,9 +1,6 @@
 """Fields of documents: found by dotted names, and converted to text.
 
-A dotted name first matches a field with exactly that name. Otherwise each step is a field of the object before it. A
-path through something other than an object, such as a list or null, finds nothing.
-
-Text in JSON lines and CSV is taken as it is. Binary values in Arrow and parquet are formatted like Python's ``json``.
+A dotted name first matches a field with exactly that name. Otherwise each step is a field of the object before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -101,14 +98,14 @@ def as_text(column: Any, to: pa.DataType = TEXT) -> Any:
     """Convert an array or chunked array to strings of the type ``to``.
 
     Floats are formatted like ``repr``, or as "NaN", "Infinity" and "-Infinity"; decimals without exponent; times
-    without trailing zeros, whose number depends on the unit of the column. Arrow casts everything else.
+    without trailing zeros. Arrow casts everything else.
     """
     kind, types = column.type, pa.types
     if types.is_floating(kind):
         column = _by_chunk(column, _floats)
     elif types.is_decimal(kind):
         column = _by_chunk(column, _decimals)
-    elif types.is_timestamp(kind) or types.is_time(kind):
+    elif is_respelled(kind):
         whole = pc.replace_substring_regex(column.cast(TEXT), _NO_FRACTION, r"\1")
         column = pc.replace_substring_regex(whole, _ZEROS, r"\1")
     return column if column.type == to else column.cast(to)

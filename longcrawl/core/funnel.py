@@ -1,8 +1,4 @@
-"""Funnels: counts of the documents and characters that each stage kept, also as percentages and by column values.
-
-A recipe may give published figures under ``reference``. Tables show them beside those of the run, as in RefinedWeb's
-Figure 2.
-"""
+"""Funnels: counts of the documents and characters that each stage kept, also as percentages and by column values."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +15,8 @@ from longcrawl.errors import RecipeError
 
 MOST_VALUES = 20
 """Maximum number of values listed in a table; the funnel has all."""
+MOST_RULES = 6
+"""Maximum number of rules of a stage listed in a table."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,7 @@ class FunnelRow:
     characters: int | None = None
     """Code points of all remaining texts, or None if they were not counted or documents have no text at this stage."""
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Remaining documents by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
-
-    The column is the stage's ``counts``. The value "" counts nulls.
-    """
+    """Remaining documents by the values of the stage's ``counts``, as ``{"language": {"en": 5}}``; "" counts nulls."""
     edits: EditCounts | None = None
     """Counts of the stage's edits, or None if it changed nothing."""
 
@@ -139,14 +134,12 @@ class Funnel(Tabular):
 
 @dataclass(frozen=True)
 class Reference:
-    """Published figures to compare a run with: the part of a recipe under ``reference``.
-
-    ``name`` is the work they are from. ``documents`` gives the share of all documents that remains after a stage, such
-    as ``{language: 0.48}``.
-    """
+    """Published figures to compare a run with: the part of a recipe under ``reference``."""
 
     name: str = ""
+    """The work that the figures are from."""
     documents: Mapping[str, float] = field(default_factory=dict)
+    """Share of all documents that remains after a stage, such as ``{language: 0.48}``."""
 
     def __post_init__(self) -> None:
         check_fields(self, RecipeError)
@@ -262,19 +255,20 @@ def add_values(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, di
 def total(counts: Iterable[int | None]) -> int | None:
     """Add counts, or return None if one of them is None."""
     known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
+    return None if None in known else sum(filter(None, known))
 
 
 def _reasons(row: FunnelRow) -> tuple[str, ...]:
     """Return the rules with their counts, and the edits, as words of a table cell."""
-    ranked, words = list(_largest(row.rules)), []
+    ranked, words = largest_rules(row.rules, MOST_RULES), []
     for place, (rule, count) in enumerate(ranked, 1):
         end = "," if place < len(ranked) else ";" if row.edits else ""
         words += [Code(rule), f"{count:,}{end}"]
     return (*words, *([str(row.edits)] if row.edits else []))
 
 
-def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:
+def largest_rules(rules: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+    """Return the rules that removed the most documents, with their counts, then "others"."""
     ranked = sorted(rules.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ranked[most:])
     return [*ranked[:most], *([("others", rest)] if rest else [])]

@@ -1,9 +1,6 @@
 """Ledgers of removals and edits, and the questions to them: reasons, edits, contamination and clusters of duplicates.
 
-The ledger is a side table with one row per removed document, so no kept document is copied to remove others.
-
-The edit ledger is a side table with one row per changed place (:data:`longcrawl.core.places.EDIT_SCHEMA`). Runs store
-it under ``edits/``, one file per part, beside the ledger of removed documents.
+The ledger has one row per removed document, the edit ledger one per changed place.
 """
 
 import html
@@ -45,10 +42,7 @@ ENCODING: dict[str, Any] = {
     "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in EDIT_SCHEMA if field.type == pa.int64()},
     "write_statistics": ["id", "also_id"],
 }
-"""Parquet options of the edit ledger.
-
-Offsets rise within a document, so their differences are small. Only id columns are searched, so only they need
-statistics."""
+"""Parquet options of the edit ledger: offsets rise within a document, and only id columns are searched."""
 
 MOST_COUNTED = 20_000_000
 """Maximum number of rows of a ledger in which repeated spans are counted, as their ids are held in memory."""
@@ -95,10 +89,7 @@ class EditCounts:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EditCounts":
         """Restore counts from the values of :meth:`as_dict`."""
-        rules = {
-            rule: RuleEdits(counts["places"], counts["touched"], counts["removed"])
-            for rule, counts in values["rules"].items()
-        }
+        rules = {rule: RuleEdits(**counts) for rule, counts in values["rules"].items()}
         return cls(values["documents"], values["unit"], rules)
 
     @property
@@ -164,9 +155,8 @@ def count_edits(places: pa.Table) -> EditCounts | None:
     touched = pc.subtract(places["end"], places["start"])
     columns = {"rule": places["rule"], "touched": touched, "removed": pc.subtract(touched, places["replaced_by"])}
     sums = pa.table(columns).group_by("rule").aggregate([("rule", "count"), ("touched", "sum"), ("removed", "sum")])
-    rules = {
-        row["rule"]: RuleEdits(row["rule_count"], row["touched_sum"], row["removed_sum"]) for row in sums.to_pylist()
-    }
+    names = ("rule_count", "touched_sum", "removed_sum")
+    rules = {row["rule"]: RuleEdits(*(row[name] for name in names)) for row in sums.to_pylist()}
     documents = pc.count_distinct(places["document"]).as_py()
     return EditCounts(documents, places["unit"][0].as_py(), dict(sorted(rules.items())))
 
@@ -188,16 +178,11 @@ def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
     """Return the edits of one document, stage by stage, each with another place of the same text if known."""
     rows = edits.to_table(filter=pc.field("id") == document).to_pylist()
     found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
+    names = ("stage", "rule", "unit", "start", "end", "replaced_by", "also_id")
     return tuple(
         TextEdit(
-            row["stage"],
-            row["rule"],
-            row["unit"],
-            row["start"],
-            row["end"],
-            row["replaced_by"],
-            row["also_id"],
-            found.get((row["stage"], row["also_id"], row["also_span"])),
+            **{name: row[name] for name in names},
+            also_place=found.get((row["stage"], row["also_id"], row["also_span"])),
         )
         for row in rows
     )
@@ -250,7 +235,8 @@ class EditWriter:
     def __init__(self, path: Path, files: ExitStack) -> None:
         self._path, self._files = path, files
         self._waiting: list[pa.Table] = []
-        self._writer: pq.ParquetWriter | None = None
+        self.file: pq.ParquetWriter | None = None
+        """The open file, or None if nothing has been written so far."""
 
     def add(self, edits: pa.Table) -> None:
         """Add the edits of one batch."""
@@ -258,19 +244,14 @@ class EditWriter:
         if sum(table.num_rows for table in self._waiting) >= ROWS:
             self.flush()
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has been written so far."""
-        return self._writer is None
-
     def flush(self) -> None:
         """Write the collected edits."""
         if not self._waiting:
             return
-        if self._writer is None:
+        if self.file is None:
             beside = self._files.enter_context(whole_file(self._path))
-            self._writer = self._files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING))
-        self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
+            self.file = self._files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING))
+        self.file.write_table(pa.concat_tables(self._waiting).combine_chunks())
         self._waiting = []
 
 
@@ -281,7 +262,7 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
         writer = EditWriter(path, files)
         yield writer
         writer.flush()
-    if writer.empty:  # a stopped attempt may have left a file
+    if writer.file is None:  # a stopped attempt may have left a file
         remove(path)
 
 
@@ -337,7 +318,6 @@ def split_traced(data: "Dataset", label: str) -> Traced:
 
 
 def _beside(places: pa.Table, documents: int) -> pa.Array:
-    """Group places into one list per document."""
     offsets = np.zeros(documents + 1, np.int64)
     np.cumsum(np.bincount(places["document"].to_numpy(), minlength=documents), out=offsets[1:])
     columns = [pa.concat_arrays([pa.array([], field.type), *places[field.name].chunks]) for field in _FIELDS]
@@ -348,19 +328,11 @@ def _rows(data: "Dataset", columns: list[str]) -> pa.Table:
     return data.select_columns(columns).with_format("arrow")[:]
 
 
+_COUNTS = ("documents", "passages", "characters")
 CONTAMINATION_SCHEMA = pa.schema(
-    [
-        ("stage", pa.string()),
-        ("evaluation_set", pa.string()),
-        ("item", pa.int64()),
-        ("documents", pa.int64()),
-        ("passages", pa.int64()),
-        ("characters", pa.int64()),
-    ]
+    [("stage", pa.string()), ("evaluation_set", pa.string()), *((name, pa.int64()) for name in ("item", *_COUNTS))]
 )
-"""Schema of contamination: one row per found item.
-
-``item`` is its row in the evaluation set, from 0. The counts are the documents, passages and characters that match."""
+"""Schema of contamination: one row per found item, which is a row of the evaluation set, from 0."""
 
 _SHOWN = 10
 
@@ -387,7 +359,7 @@ class Contamination(Tabular):
         joined = sums.join(self.documents, keys).sort_by([(key, "ascending") for key in keys])
         names = [*keys, "item_count", "documents", "passages_sum", "characters_sum"]
         titles = [Column("stage"), Column("evaluation set", "name")]
-        titles += [Column(name, "count") for name in ("items found", "documents", "passages", "characters")]
+        titles += [Column(name, "count") for name in ("items found", *_COUNTS)]
         rows = [[row[name] for name in names] for row in joined.to_pylist()]
         return (Table(titles, rows, notes=self.looked_for), self._most())
 
@@ -410,10 +382,8 @@ def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> 
     rows = edits.to_table(["stage", "id", "start", "end", "also_id"], filter=of_items)
     named = rows["also_id"].combine_chunks().dictionary_encode()
     parts = [name.rpartition("#") for name in named.dictionary.to_pylist()]
-    sets, items = (
-        pa.array([each[0] for each in parts], pa.string()),
-        pa.array([int(each[2]) for each in parts], pa.int64()),
-    )
+    sets = pa.array([each[0] for each in parts], pa.string())
+    items = pa.array([int(each[2]) for each in parts], pa.int64())
     found = pa.table(
         {
             "stage": rows["stage"],
@@ -525,8 +495,6 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
     """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed.
 
-    If a run left out later documents with the same id, the reason is that of the first.
-
     Raises:
         LedgerError: several documents with this id were removed.
     """
@@ -541,10 +509,7 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
 
 
 def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
-    """Add to each reason the later removal of the document it names, and so on to the end of the chain.
-
-    ``stages`` are the labels of all stages in order: a kept document can only be removed by a later one.
-    """
+    """Add to each reason the later removal of the document it names, and so on; ``stages`` are all labels in order."""
     named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
     if not named:
         return list(reasons)
@@ -733,19 +698,10 @@ class Clusters:
         return f"<p><b>{html.escape(self.summary())}</b></p><ol>{items}</ol>{note}"
 
 
-class _Ends(NamedTuple):
-    """Removed duplicates, the document at the end of each chain, and whether it is in an earlier dataset."""
-
-    rows: pa.Table
-    ends: pa.Array
-    earlier: pa.Array
-
-
 def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
-    """Find the largest clusters of duplicates.
+    """Find the largest clusters of duplicates, of one ``stage`` or of all ``stages``, their labels in order.
 
-    A document kept by one stage and removed as a duplicate by a later one joins the cluster of the later one. This does
-    not apply if only the removals of one ``stage`` are requested. ``stages`` are the labels of all stages in order.
+    A document kept by one of these stages and removed as a duplicate by a later one joins the cluster of the later one.
 
     Raises:
         LedgerError: there is no such stage, or ``most`` is less than 1.
@@ -757,14 +713,13 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
     condition = pc.field("kept_id").is_valid()
     duplicates = ledger.to_table(filter=condition if stage is None else condition & (pc.field("stage") == stage))
     found = _follow(duplicates, stages)
-    table = pa.table([found.ends, found.earlier], ["end", "earlier"])
-    counts = table.group_by(["end", "earlier"], use_threads=False).aggregate([([], "count_all")])
+    counts = found.group_by(["end", "earlier"], use_threads=False).aggregate([([], "count_all")])
     largest = counts.sort_by([("count_all", "descending"), ("end", "ascending"), ("earlier", "ascending")])[:most]
-    later = ledger.to_table(filter=pc.field("id").isin(_whole(largest["end"])))
+    later = ledger.to_table(filter=pc.field("id").isin(largest["end"].combine_chunks()))
     kept, members = [], []
     for one in largest.to_pylist():
-        chosen = pc.and_(pc.equal(found.ends, one["end"]), pc.equal(found.earlier, one["earlier"]))
-        removed = found.rows.filter(chosen)
+        chosen = pc.and_(pc.equal(found["end"], one["end"]), pc.equal(found["earlier"], one["earlier"]))
+        removed = found.filter(chosen).select(LEDGER_SCHEMA.names)
         kept.append(Reason(one["end"]) if one["earlier"] else _fate(one["end"], later, removed, stages))
         members.append((removed, one["earlier"]))
     ends = follow(ledger, stages, kept)
@@ -772,28 +727,22 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
     return Clusters(clusters, counts.num_rows, duplicates.num_rows)
 
 
-def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
-    """Find the end of each chain of duplicates, last stage first: a kept document can only be removed later."""
-    known = _Ends(LEDGER_SCHEMA.empty_table(), pa.array([], pa.string()), pa.array([], pa.bool_()))
+def _follow(duplicates: pa.Table, stages: Sequence[str]) -> pa.Table:
+    """Add the ``end`` of each chain of duplicates, and whether it is in an ``earlier`` dataset.
+
+    The last stage is first, because a kept document can only be removed by a later stage.
+    """
+    known = LEDGER_SCHEMA.append(pa.field("end", pa.string())).append(pa.field("earlier", pa.bool_())).empty_table()
     for stage in reversed(stages):
-        rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
+        rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id")
         if not rows.num_rows:
             continue
-        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.match_substring_regex(rows["rule"], EARLIER))
-        place = pc.index_in(kept, value_set=_whole(known.rows["id"]))
-        place = pc.if_else(elsewhere, pa.scalar(None, place.type), place)
-        ends = pc.coalesce(known.ends.take(place), kept)
-        earlier = pc.coalesce(known.earlier.take(place), elsewhere)
-        known = _Ends(
-            pa.concat_tables([rows, known.rows]),
-            pa.concat_arrays([ends, known.ends]),
-            pa.concat_arrays([earlier, known.earlier]),
-        )
+        elsewhere = pc.match_substring_regex(rows["rule"], EARLIER)
+        place = pc.if_else(elsewhere, None, pc.index_in(rows["kept_id"], value_set=known["id"]))
+        rows = rows.append_column("end", pc.coalesce(known["end"].take(place), rows["kept_id"]))
+        rows = rows.append_column("earlier", pc.coalesce(known["earlier"].take(place), elsewhere))
+        known = pa.concat_tables([rows, known])
     return known
-
-
-def _whole(values: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
 
 
 def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[str]) -> Reason:

@@ -3,9 +3,6 @@
 Writing has two passes, so that memory is bounded for any size. First each part *spills* its documents. Then ``plan``
 lists tasks, each of which writes one file or shard, and ``finish`` writes the description of the whole. All steps can
 be repeated after a crash: finished work is kept, and the bytes are the same.
-
-An :class:`Output` has the settings of a format, its :class:`Result` everything about written datasets that depends on
-the format. So runs, cards and questions to finished runs depend on no format by name.
 """
 
 import importlib
@@ -55,10 +52,7 @@ class WriteTask:
 
 
 class Writer(ABC):
-    """Interface of writers: an output with the settings of the stages before it filled in.
-
-    Writers are pickled and sent to the processes that write.
-    """
+    """Interface of writers: an output with the settings of the stages before it filled in; picklable."""
 
     spills: ClassVar[tuple[str, ...]]
     """Extensions of the files that ``spill`` writes, after the number of the part: "rows" for ``00000.rows``."""
@@ -82,8 +76,8 @@ class Writer(ABC):
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
         """Execute a task and return a JSON-ready description of what was written.
 
-        Its entry ``files`` has the size in bytes and SHA-256 of each file in ``target``, its entry ``spilled`` those of
-        the files in ``spill`` that ``finish`` reads.
+        Entries ``files`` and ``spilled`` have bytes and SHA-256 of files in ``target``, and of those that ``finish``
+        reads in ``spill``.
         """
 
     @abstractmethod
@@ -135,11 +129,7 @@ class Output(ABC):
         return plain_settings(self)
 
     def check_least(self, **least: int) -> None:
-        """Check that settings are at least the given numbers, or None.
-
-        Raises:
-            StageError: a setting is too small. The message names the output and the setting.
-        """
+        """Raise StageError for a setting that is neither None nor at least the given number."""
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
@@ -257,18 +247,16 @@ class TokenRows(ABC):
     def read(self, start: int, stop: int) -> Iterator[pa.Table]:
         """Yield rows ``start:stop`` in order, in tables of any size that fits into memory.
 
-        Every table has the same columns: ``input_ids`` (lists of int32), ``n_tokens`` (int64, their lengths), and other
-        facts about a row, such as ``id``, ``url``, ``loss_mask`` (lists of bool) or ``roll`` (int64, the offset by
-        which ``input_ids`` are rolled).
+        Columns are ``input_ids`` (lists of int32), ``n_tokens`` (int64, their lengths), and other facts about a row,
+        such as ``id``, ``url``, ``loss_mask`` (lists of bool) or ``roll`` (int64, the offset of rolled ``input_ids``).
         """
 
 
 class Result(ABC):
     """Base of results: everything about a format other than writing it, such as cards, verification and inspection.
 
-    The argument ``described`` of its methods is the description that the writer's ``finish`` returned, as stored in a
-    run's manifest. A run has its output in the directory ``name``, beside a dataset card. Another package defines an
-    output in one directory, with the :class:`~longcrawl.core.outputs.Output`, this class and ``card.md``.
+    The argument ``described`` of its methods is the description that the writer's ``finish`` returned. A run has its
+    output in the directory ``name``. Another package has ``card.md`` beside this class.
     """
 
     name: ClassVar[str]
@@ -303,11 +291,7 @@ class Result(ABC):
 
     @abstractmethod
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the dataset configurations that plain `datasets` loads, one of them the default.
-
-        Paths are relative to the run. Files may have any format that `datasets` recognizes by its extension. For
-        parquet files the card also lists the features.
-        """
+        """Return the dataset configurations that plain `datasets` loads, one the default; paths are in the run."""
 
     @abstractmethod
     def contents(self, described: Mapping[str, Any]) -> str:
@@ -318,9 +302,7 @@ class Result(ABC):
         return {}
 
     def card_template(self) -> str:
-        """Return the template of a card's section on loading, for :class:`string.Template`.
-
-        It is the file ``card.md`` beside this class, or ``cards/NAME.md`` for longcrawl's own outputs.
+        """Return the template of a card's section on loading: ``card.md`` beside this class, or ``cards/NAME.md``.
 
         Raises:
             StageError: there is no such file.
@@ -355,11 +337,7 @@ class Result(ABC):
             self._check_words(template, [LEDGER])
 
     def fill_card(self, described: Mapping[str, Any], ledger: str) -> str:
-        """Return the card's section on loading with its placeholders filled in.
-
-        Raises:
-            StageError: the template is missing or wrong, see :meth:`check_card`.
-        """
+        """Return the card's section on loading with its placeholders filled in."""
         self.check_card()
         template, words = Template(self.card_template()), {LEDGER: ledger, **self.card_words(described)}
         self._check_words(template, words)
@@ -404,8 +382,7 @@ class Result(ABC):
     def ids(self, folder: Path) -> "pads.FileSystemDataset":
         """Return tables with a row per document: ``id``, and url, language, text and n_tokens if available.
 
-        They answer whether a document was kept, how long documents are, and where they come from. By default these are
-        the tables that match ``lengths``; the dataset has no files if there are none.
+        By default these are the tables that match ``lengths``; the dataset has no files if there are none.
         """
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
 
@@ -415,14 +392,10 @@ class Result(ABC):
         return bool(self.lengths) or type(self).ids is not Result.ids
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # others need it
-        """Remove documents: rewrite the files that contain them, and the description of the output.
+        """Remove documents with these ids (strings): replace the files that contain them, and the description.
 
-        Files are replaced, never written in place: they may be hard links.
-
-        Args:
-            folder: directory of the output.
-            ids: ids of the documents to remove, strings.
-            settings: the output of the recipe.
+        ``folder`` has the output, and ``settings`` are those of the recipe. Files may be hard links, so they are never
+        written in place.
 
         Raises:
             FormatError: the format does not support removing documents.

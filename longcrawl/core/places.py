@@ -1,7 +1,6 @@
 """Places in documents: spans found by surveys, and edits made by stages.
 
-Offsets count code points of the text before the stage, or tokens for stages that cut tokens. No text is stored: to get
-the text before a stage, apply the edits of all earlier stages to the source's text in order, see :func:`replay`.
+Offsets count code points of the text before the stage, or tokens for stages that cut tokens. No text is stored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +21,9 @@ _PLACE = [("start", pa.int64()), ("end", pa.int64())]
 _ALSO = [("also_id", pa.string()), ("also_span", pa.int64())]
 
 SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), *_PLACE, *_ALSO])
-"""Schema of spans: one row per place that a survey finds in a document.
+"""Schema of spans: one row per place that a survey finds in a document, the row ``document`` of its sketches.
 
-``document`` is the row of the sketch; ``start`` and ``end`` are in the survey's units. ``also_id`` and ``also_span``
-refer to another span with the same text: its document, and its number among the spans of that document, from 0. Surveys
-may leave out these two columns.
+The optional ``also_id`` and ``also_span`` refer to another span with the same text: its document, and its number there.
 """
 
 MASK = "mask"
@@ -56,8 +53,7 @@ EDIT_SCHEMA = pa.schema([("id", pa.string()), ("stage", pa.string()), *_WHAT])
 
 ``start`` and ``end`` (exclusive) are offsets in the document before the stage, in ``unit``: "characters" (code points)
 or "tokens". ``replaced_by`` is the length of the replacement, 0 for a cut. ``span`` is the number of the place among
-the spans that a survey found in the document, from 0. ``also_id`` and ``also_span`` refer to another span with the same
-text.
+the spans that a survey found in the document, from 0.
 """
 
 
@@ -71,10 +67,7 @@ class LineChange(NamedTuple):
     after: str | None
     """The line after the edit, or None if it was removed."""
     rule: str
-    """Rule that changed the line.
-
-    For ``LineCorrections``, it is ``uppercase``, ``numerical``, ``counter`` or ``line``; or ``prefix``, ``suffix`` and
-    ``anywhere``, joined by + if several apply. For ``C4Quality``, it is the name of its field."""
+    """Rule that changed the line; ``prefix``, ``suffix`` and ``anywhere`` are joined by + if several apply."""
 
 
 @dataclass(frozen=True)
@@ -154,13 +147,8 @@ def make_places(
 ) -> pa.Table:
     """Make a table of places, ``PLACE_SCHEMA``.
 
-    Args:
-        documents: int64 [n], the row of each place's document, in increasing order.
-        rules: one rule for all places, or one per place.
-        places: int64 [n, 2], start and end.
-        replaced_by: length of the replacement, one number for all places or one per place.
-        unit: "characters" or "tokens".
-        **origins: ``span``, ``also_id`` and ``also_span`` if they are known.
+    ``documents`` is int64 [n], ascending; ``places`` int64 [n, 2], start and end. ``rules`` and ``replaced_by`` are one
+    for all places or one per place. ``origins`` are ``span``, ``also_id`` and ``also_span`` if they are known.
     """
     count = len(documents)
     columns = {
@@ -189,12 +177,10 @@ def no_places() -> pa.Table:
 def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return one place per changed ``text``, from its first to its last changed character, with the rule "changed".
 
-    It is the default for stages that do not list their places. A new text is not an edit, nor is a text that the stage
-    extracts from a page in ``html``.
+    A new text is not an edit, nor is a text that the stage extracts from a page in ``html``.
     """
-    if "text" not in before.column_names or "text" not in after.column_names:
-        return no_places()
-    if memory_of(before["text"]) == memory_of(after["text"]):
+    has_texts = "text" in before.column_names and "text" in after.column_names
+    if not has_texts or memory_of(before["text"]) == memory_of(after["text"]):
         return no_places()
     old, new = (pc.cast(table["text"], pa.large_string()) for table in (before, after))
     changed = pc.fill_null(pc.not_equal(old, pc.fill_null(new, "")), False)
@@ -219,16 +205,13 @@ def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
 
 
 def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
-    """Apply the cuts in the edit ledger to the text of a document.
+    """Apply the cuts in the edit ledger to the text of a document, such as the text of the source.
 
-    Args:
-        text: the document before the first of the stages, such as the text of the source.
-        edits: the rows of this document in the order of the ledger; rows in tokens are ignored.
+    ``edits`` are the rows of this document in the order of the ledger; rows in tokens are ignored.
 
     Raises:
-        LedgerError: a row is outside the text; a row replaces characters, which the ledger does not store; a row is
-            from a stage that also changes white space without listing it (``UNLISTED_SPACE``); or the rows are from
-            several documents.
+        LedgerError: a row is outside the text or of another document, replaces characters, which the ledger does not
+            store, or is from a stage that also changes unlisted white space (``UNLISTED_SPACE``).
 
     >>> replay("See also. The story.", [dict(stage="a", rule="cut", unit="characters", start=0, end=10, replaced_by=0)])
     'The story.'

@@ -1,8 +1,7 @@
 """Registries of stages, sources and outputs by name, and their strict construction from plain settings.
 
 A package announces a kind by an entry point, such as ``poems = "my_package.sources:Poems"`` in the group
-``longcrawl.sources``. Without an entry point, its path ``my_package.sources:Poems`` is its name. Kinds are imported on
-first use.
+``longcrawl.sources``. Without one, the path ``my_package.sources:Poems`` is its name. Kinds are imported on first use.
 """
 
 import dataclasses
@@ -43,10 +42,7 @@ def announced_kinds(_path: tuple[str, ...]) -> Mapping[str, Sequence[metadata.En
 
 @cache
 def installed_versions() -> Mapping[str, str]:
-    """Return the versions of Python, longcrawl and each distribution that affects output bytes, by name.
-
-    Distributions that define stages, sources, outputs or shard formats are included.
-    """
+    """Return the versions of Python, longcrawl and each distribution that affects output bytes or defines kinds."""
     here = {"python": platform.python_version(), "longcrawl": __version__}
     here |= {name: metadata.version(name) for name in RECORDED}
     points = (point for points in announced_kinds(tuple(sys.path)).values() for point in points)
@@ -62,11 +58,7 @@ def installed_versions() -> Mapping[str, str]:
 T = TypeVar("T")
 
 Conditions = Mapping[str, Mapping[str, tuple[Any, ...] | None]]
-"""Conditions under which fields have an effect, by field.
-
-A condition maps other fields to their values that enable the field; one of them is enough. None stands for any value
-but null. If another field holds a list, one matching item is enough.
-"""
+"""For each field, the values of other fields that give it an effect, None for any but null; one match is enough."""
 
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[LongCrawlError]) -> T:
@@ -98,11 +90,7 @@ def presets_of(cls: type | None) -> Mapping[str, Mapping[str, Any]]:
 def preset_fields(
     cls: type, name: Any, changes: Mapping[str, Any], where: str = "", error: type[LongCrawlError] = StageError
 ) -> dict[str, Any]:
-    """Return the fields of a preset with ``changes``, without fields that have no effect together with the changes.
-
-    Raises:
-        error: the preset is unknown. The message lists the known ones.
-    """
+    """Return the fields of a preset with ``changes``, without fields that have no effect together with the changes."""
     presets = presets_of(cls)
     if not isinstance(name, str) or name not in presets:
         raise error(f"{where}unknown preset {quoted(name)}; {known_names(presets, str(name))}")
@@ -113,11 +101,7 @@ def preset_fields(
 
 
 def check_effects(instance: Any, conditions: Conditions, error: type[LongCrawlError]) -> None:
-    """Check that all fields with other values than their defaults have an effect.
-
-    Raises:
-        error: a field has none. The message names it and the settings that would give it one.
-    """
+    """Raise ``error`` for a field that has another value than its default but no effect with the other fields."""
     values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
     defaults = _defaults(type(instance))
     for name, others in conditions.items():
@@ -146,23 +130,21 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
-    """Check every field against its annotation, and convert lists to tuples to keep instances hashable.
+    """Check every field against its annotation, or raise ``error``.
 
-    Raises:
-        error: a value has the wrong type. The message names the class, the field, the value and the expected type.
+    Lists become tuples to keep instances hashable, and floats such as 5e9 whole numbers.
     """
     hints = typing.get_type_hints(type(instance))
     for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
+        value, hint = getattr(instance, field.name), hints[field.name]
         if isinstance(value, list):
             value = tuple(value)
             object.__setattr__(instance, field.name, value)
-        if isinstance(value, float) and value.is_integer() and not _fits(value, hints[field.name]):
-            # A whole number may be written as 5e9.
+        if isinstance(value, float) and value.is_integer() and not _fits(value, hint):
             value = int(value)
             object.__setattr__(instance, field.name, value)
-        if not _fits(value, hints[field.name]):
-            wants = spell(hints[field.name])
+        if not _fits(value, hint):
+            wants = spell(hint)
             unquoted = "a, b" in wants and isinstance(value, tuple) and bool in map(type, value)
             hint = "; quote 'no', 'on' and the like, which YAML reads as false and true" if unquoted else ""
             raise error(f"{_public_name(type(instance))}.{field.name} takes {wants}, got {quoted(value)}{hint}")
@@ -211,10 +193,7 @@ def describe_kind(cls: type) -> str:
 
 
 def _without_marks(text: str) -> str:
-    text = text.replace("``", "`")
-    for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
-        text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
-    return text
+    return re.sub(r":(?:mod|class|func|meth|data):`~?", "`", text.replace("``", "`"))
 
 
 def describe_fields(cls: type) -> list[tuple[str, str, str]]:
@@ -299,13 +278,10 @@ def stage_name(spelling: str) -> str:
 
 
 class Registry(MutableMapping[str, type[T]], Generic[T]):
-    """Registry of the classes of one kind of component, such as stages, by their ``name``.
+    """Registry of the classes of one kind of component, such as "stage", by their ``name``.
 
-    Args:
-        what: the kind of component in one word, for messages.
-        base: the base class of all members.
-        error: the error raised for a name that is unknown or cannot be loaded.
-        ours: the paths of longcrawl's own classes by name.
+    ``base`` is the base class of all members, and ``ours`` has the paths of longcrawl's own classes by name. ``error``
+    is raised for a name that is unknown or cannot be loaded.
     """
 
     def __init__(self, what: str, base: type, error: type[LongCrawlError], ours: Mapping[str, str]) -> None:
@@ -320,13 +296,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
     def find(self, name: str, where: str | None = None, error: type[LongCrawlError] | None = None) -> type[T]:
         """Return the class with this name or dotted path, importing its package if necessary.
 
-        Args:
-            name: such as ``min_chars`` or ``my_package.stages:OnlyPoems``.
-            where: the beginning of error messages, such as ``recipe 'mini': stage 3``; by default the kind.
-            error: the error to raise; by default the registry's error.
-
-        Raises:
-            LongCrawlError: the name is unknown, or its package cannot be loaded.
+        Errors are of the type ``error`` and begin with ``where``, such as ``recipe 'mini': stage 3``.
         """
         subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
         for known, kind in self._kinds.items():
@@ -353,11 +323,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         where: str | None = None,
         error: type[LongCrawlError] | None = None,
     ) -> T:
-        """Make an instance of the class with this name from YAML-ready settings.
-
-        Raises:
-            LongCrawlError: the name or a field is unknown, or a value is wrong.
-        """
+        """Make an instance of the class with this name from YAML-ready settings."""
         kind = self.find(name, where, error)
         return build(kind, settings, f"{where or self.what} {name!r}", error or self._error)
 
@@ -376,20 +342,13 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return found
 
     def about(self, name: str) -> str:
-        """Return the first line of a kind's docstring.
-
-        Modules of longcrawl are read for it, not imported: importing all of them takes two seconds.
-
-        Raises:
-            LongCrawlError: there is none of this name, or its package cannot be loaded.
-        """
-        module, _, cls = self._ours.get(name, "").partition(":")
-        file = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
-        if name not in self._kinds and file.is_file():
-            found = re.search(rf'^class {cls}\b.*?:\n +r?"""(.*?)(?:"""|\n)', file.read_text("utf-8"), re.MULTILINE)
-            if found is not None:
-                return _without_marks(found[1])
-        return describe_kind(self.find(name)).partition("\n")[0]
+        """Return the first line of a kind's docstring; importing all of longcrawl's own would take two seconds."""
+        if name in self._kinds or name not in self._ours:
+            return describe_kind(self.find(name)).partition("\n")[0]
+        module, _, cls = self._ours[name].partition(":")
+        code = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8")
+        docstring = code.partition(f"\nclass {cls}(")[2].split('"""')[1]
+        return _without_marks(docstring.partition("\n")[0])
 
     def loaded(self) -> list[str]:
         """Return the names of longcrawl's own classes and of other classes that are imported."""

@@ -1,7 +1,6 @@
 """Removal of documents from written outputs: moved rows, rewritten files, and proof that the documents are gone.
 
-Files are written under a new name and renamed, so that hard links to the old file do not change. Only two kinds of
-files are rewritten: those that contain a removed document, and those whose last rows fill its place.
+Files are written under a new name and renamed, so that hard links to the old file do not change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,16 +32,10 @@ _SIFTED = 16, 26
 
 @dataclass(frozen=True)
 class Removal:
-    """The result of removing documents from an output.
+    """The result of removing documents from an output: its description, the removed documents, the changed files.
 
-    Attributes:
-        described: the new description of the output, with ``files``.
-        documents: number of removed documents.
-        changed: names in the output of files that were rewritten.
-        dropped: names of files that were deleted.
-        kept: digests of all kept documents in the rewritten files before and after; their order does not matter.
-        windows: number of different windows of the removed documents that were searched for in the rewritten files.
-        found: number of these windows that kept documents also contain.
+    Files are named by their path in the output. ``windows`` counts the different windows of removed documents that were
+    searched for in the rewritten files, and ``found`` those that kept documents also contain.
     """
 
     described: dict[str, Any]
@@ -50,19 +43,16 @@ class Removal:
     changed: tuple[str, ...]
     dropped: tuple[str, ...]
     kept: tuple[str, str]
+    """Digests of all kept documents in the rewritten files before and after, independent of their order."""
     windows: int
     found: int
 
 
 def filled_holes(rows: int, gone: Longs) -> Longs:
-    """Return the old row number of each new row, after the last rows have filled the holes of removed ones.
+    """Return the old row number of each new row, after the last of ``rows`` have filled the holes of removed ones.
 
     >>> filled_holes(7, np.array([1, 5])).tolist()
     [0, 6, 2, 3, 4]
-
-    Args:
-        rows: number of rows before.
-        gone: int64, ascending, the removed rows.
     """
     kept = rows - len(gone)
     source = np.arange(kept)
@@ -201,12 +191,10 @@ class Changes:
 
     def finish(self, description: str, documents: int, proof: Proof) -> Removal:
         """Write the new description of the output, and return the result of the removal."""
-        files = dict(self.described["files"])
-        for name in self.dropped:
-            files.pop(name, None)
         changed = [name for name in dict.fromkeys(self.changed) if name not in self.dropped]
         if not (changed or self.dropped):
             return Removal(self.described, documents, (), (), proof.kept, proof.windows, proof.found)
+        files = {name: entry for name, entry in self.described["files"].items() if name not in self.dropped}
         files |= {name: self._read(name) for name in changed}
         described = {name: value for name, value in self.described.items() if name not in ("files", structured.SEAL)}
         described["files"] = dict(sorted(files.items()))

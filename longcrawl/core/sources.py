@@ -1,8 +1,4 @@
-"""Interface of document sources: frozen dataclasses that list their parts and read one part at a time.
-
-The same source object is read by ``load_dataset("longcrawl", NAME, …)``, through the builder in ``builders/``, and by
-``longcrawl run``, so both get the same documents with the same ids.
-"""
+"""Interface of document sources: frozen dataclasses that list their parts and read one part at a time."""
 
 import hashlib
 import re
@@ -35,8 +31,7 @@ OnDuplicateIds = Literal["error", "keep_first"]
 Checksums = Literal["first", "last"]
 """When a reader compares the checksums of compressed data: before it returns any of the data, or afterwards.
 
-A caller that chooses "last" must discard its results if :class:`UncheckedDataError` or any other error is raised, and
-read the data again with "first", which finds the damage and applies the policy.
+A caller that chooses "last" must discard its results after any error, and read the data again with "first".
 """
 
 StorageOptions = Mapping[str, Any] | None
@@ -99,19 +94,15 @@ class BadFile:
 
 @dataclass(frozen=True)
 class Loss:
-    """Lines of an input file that could not be read.
-
-    Attributes:
-        kind: a single "line", or "damage". After damage, line numbers count the line feeds that could be decompressed.
-        line: number of the first lost line, from 1.
-        lines: number of lost lines, or None if it cannot be known. For damage, it is an estimate.
-        reason: end of a message that begins with the line or the file.
-    """
+    """Lines of an input file that could not be read."""
 
     kind: Literal["line", "damage"]
     line: int
+    """Number of the first lost line, from 1; after damage, of the line feeds that could be decompressed."""
     lines: int | None
+    """Number of lost lines, estimated for damage, or None if it cannot be known."""
     reason: str
+    """End of a message that begins with the line or the file."""
 
 
 @dataclass
@@ -166,8 +157,8 @@ class BadFiles:
 class LostRecords:
     """Collector of the unreadable records of one file, which are reported together after the file has been read.
 
-    Under the policy "error", the first one raises an error. If given, ``consequence`` ends the report with the effect
-    on the other records. ``explain`` adds advice to the first reason.
+    Under the policy "error", the first one raises SourceError. ``consequence`` ends the report with the effect on the
+    other records. ``explain`` adds advice to the first reason.
     """
 
     def __init__(
@@ -181,22 +172,14 @@ class LostRecords:
         """Number of lines lost to damage, or None if it cannot be known."""
 
     def add(self, where: str, reason: str) -> None:
-        """Record an unreadable record.
-
-        Raises:
-            SourceError: the policy is "error".
-        """
+        """Record an unreadable record."""
         self._first = self._first or f"{where} {self._explain(reason)}"
         self._count += 1
         if self._bad_files.policy == "error":
             self.report()
 
     def add_loss(self, loss: Loss) -> None:
-        """Record lines that :func:`~longcrawl.sources.blocks.read_blocks` could not yield.
-
-        Raises:
-            SourceError: the policy is "error".
-        """
+        """Record lines that :func:`~longcrawl.sources.blocks.read_blocks` could not yield."""
         if loss.kind == "line":
             self.add(f"line {loss.line}", loss.reason)
             return
@@ -262,17 +245,11 @@ class Source(ABC):
         return getattr(self, "storage_options", None) or {}  # sources of other packages may lack the field
 
     def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # sources that have signals need it
-        """Return the source for a run that writes tokens and whose stages read only these quality signals.
-
-        It may leave out columns that take time to read and that none of longcrawl's stages read.
-        """
+        """Return the source for a run that writes tokens and whose stages read only these quality signals."""
         return self
 
     def for_stages(self, stages: "Sequence[Stage]") -> Self:  # noqa: ARG002  # sources that skip files need it
-        """Return the source for a run with these stages, which may skip files without any document they would keep.
-
-        It skips files only if a setting allows it, because skipped documents are not in the ledger.
-        """
+        """Return the source for a run with these stages, which may skip files without any document they would keep."""
         return self
 
     @abstractmethod
@@ -300,18 +277,13 @@ class Source(ABC):
         return ()
 
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return bytes, SHA-256 and number of paths of each list file of the source, by path or URL.
-
-        List files name the files to read; most sources have none. A run records them and cannot be resumed with a
-        different list.
-        """
+        """Return bytes, SHA-256 and number of paths of each file that lists the files to read, by path or URL."""
         return {}
 
     def fingerprint(self) -> str:
         """Return a hash of the settings, the content, the parts, and the sizes and times of local files.
 
-        `datasets` names its cache by it. Remote files enter only by name, so `datasets` does not notice when one is
-        replaced. A run records what it has read instead, see :mod:`longcrawl.sources.files`.
+        `datasets` names its cache by it, and does not notice when a remote file is replaced.
         """
         digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
         for split, parts in self.splits().items():
@@ -331,8 +303,7 @@ class Source(ABC):
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
         """Yield the ids of a part, or return None if that takes as long as reading it.
 
-        A run compares ids before its stages. They may include ids of documents that ``read`` leaves out. Nothing is
-        read before iteration, and damage is not reported.
+        They may include ids of documents that ``read`` leaves out. Damage is not reported.
         """
         return None
 
@@ -350,15 +321,8 @@ def check_fields_named(
 ) -> Iterator[pa.Table]:
     """Yield the tables of a part, and check before the first one that the input has all fields named by settings.
 
-    Other parts are read only if the first table lacks a field, and only up to the first record that has it. So the
-    result depends neither on the part nor on the distribution of parts among processes.
-
-    Args:
-        source: the source of the tables.
-        tables: the tables of the part, as ``source`` reads them.
-        bad_files: the collector in which ``source`` counts the fields.
-        every_part: returns the parts of the whole input.
-        seen: fields found in any part; the function adds to it.
+    Other parts of the input, ``every_part``, are read only if the first table lacks a field, up to the first record
+    that has it. ``bad_files`` counts the fields of this part, and ``seen`` collects those of any part.
 
     Raises:
         SourceError: no record of the input has one of the fields.
@@ -417,21 +381,13 @@ def _nested(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_record_bytes(most: int) -> None:
-    """Check the setting for the maximum length of a record.
-
-    Raises:
-        SourceError: the value is not positive.
-    """
+    """Raise SourceError unless the maximum length of a record is positive."""
     if most < 1:
         raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
 
 
 def make_source(name: str, settings: Mapping[str, Any]) -> Source:
-    """Make the source with this name.
-
-    Raises:
-        SourceError: the source or a field is unknown. The message lists the known ones.
-    """
+    """Make the source with this name."""
     return SOURCES.make(name, settings)
 
 

@@ -1,7 +1,6 @@
 """Stages: the four base classes, their registry, the results of surveys, and pipelines of stages.
 
-A stage is a frozen dataclass whose fields are its settings. :meth:`Stage.apply` processes a batch of documents, and
-:attr:`Stage.needs` is the data it must have seen before. There are four kinds:
+A stage is a frozen dataclass whose fields are its settings. There are four kinds:
 
 * :class:`Judge` decides for each document of a batch whether it is kept, or which rule it failed with which value.
 * :class:`Rewrite` turns a table of documents into another: tokenization, truncation.
@@ -12,14 +11,6 @@ A stage is a frozen dataclass whose fields are its settings. :meth:`Stage.apply`
 All work in ``crawl | stage`` and in a recipe. All except surveys also work alone, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
 `datasets` is rejected, see :mod:`longcrawl.core.batches`.
-
-A :class:`SpanSurvey` finds :class:`longcrawl.core.places.Spans`. Once all of them are known, ``edit_spans`` applies
-them to a batch, and :class:`WithSpans` wraps this as an ordinary edit. Sketches may be larger than memory, so ``find``
-takes them table by table and has a directory for its files. A span survey that orders documents by the contents of all
-of them returns the position of each, ``sort_key``, instead of ``start`` and ``end``.
-
-A stage that keeps one of several equal texts relies on later stages to keep it. If a later stage removes it for
-something other than its text that it shares with another document, the content is lost and no copy is kept.
 """
 
 import dataclasses
@@ -97,18 +88,11 @@ __all__ = [
 
 
 LIVING: dict[int, float] = {}
-"""CPU seconds that each living child process has reported so far, by process id.
-
-Code that waits for the end of a child removes its entry, because the system counts ended children. Children that end in
-the measured block that starts them need no entry.
-"""
+"""CPU seconds that each living child process has reported so far, by process id; the system counts ended ones."""
 
 
 class CoreClock:
-    """A clock of the CPU seconds of this process and its children, by name.
-
-    It counts all their threads, and no time that other programs take from a busy machine.
-    """
+    """A clock of the CPU seconds of all threads of this process and its children, by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -124,7 +108,6 @@ class CoreClock:
 
 
 def _seconds() -> float:
-    """Return the CPU seconds of this process and of its ended and living children."""
     ended = os.times()
     return time.process_time() + ended.children_user + ended.children_system + sum(LIVING.values())
 
@@ -194,10 +177,7 @@ class Stage(ABC):
         return False
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them
-        """Learn from all documents before any is changed and return the fitted stage; ``directory`` is for its files.
-
-        Most stages learn nothing.
-        """
+        """Learn from all unchanged documents and return the fitted stage; ``directory`` is for its files."""
         return self
 
     @abstractmethod
@@ -221,7 +201,7 @@ class Stage(ABC):
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
         """Measure a batch for this and the following stages at once; return it with columns of results, and the stages.
 
-        Each of these stages drops its column. A run holds the texts back until the last of them has been applied.
+        Each of these stages drops its column.
         """
         return table, ()
 
@@ -306,11 +286,7 @@ class Stage(ABC):
         check_effects(self, self.only_with, StageError)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as class, code version, settings and digests of the data files.
-
-        `datasets` caches by this, and a run records it, so changed code or a changed file misses the cache. A restored
-        stage has only the settings and reads the files as they are at that time.
-        """
+        """Pickle as class, code version, settings and digests of the data files, by which `datasets` caches."""
         named = [field.name for field in dataclasses.fields(self) if field.init]  # type: ignore[arg-type]  # a dataclass
         contents = tuple(content_digest(path) for path in self.files())
         settings = tuple((name, getattr(self, name)) for name in named)
@@ -414,11 +390,9 @@ class Survey(Stage):
     within_parts: ClassVar[bool] = False
     """Whether it works on each part of a run separately, if the recipe sets several ``parts``."""
     after_parts: ClassVar[bool] = False
-    """Whether it works on one part after the other, each together with the documents that earlier parts finally kept.
-
-    It needs ``key``, a column of its sketches that is null for documents which earlier parts removed."""
+    """Whether it works on one part after the other, each together with the documents that earlier parts kept."""
     key: ClassVar[str]
-    """Name of the column of sketches with a document's keys; a document without keys is not a duplicate."""
+    """Column of sketches with a document's keys, required by ``after_parts``: null for documents already removed."""
 
     @property
     def needs(self) -> Needs:
@@ -443,8 +417,7 @@ class Survey(Stage):
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans.
 
-        Define this method or :meth:`exchange`. By default it runs ``exchange`` in memory with all sketches as one
-        group.
+        Define this method or :meth:`exchange`, which it runs in memory by default.
 
         Raises:
             StageError: two documents have the same id, or the survey defines neither method.
@@ -514,11 +487,7 @@ class SpanSurvey(Survey):
 
     @abstractmethod
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
-        """Turn the sketches of all documents into spans, with files in ``directory``.
-
-        Called again with the same sketches and ``directory``, it resumes where it was stopped and does not read
-        sketches that it no longer needs.
-        """
+        """Turn the sketches of all documents into spans, with files in ``directory``, from which it resumes."""
 
     @property
     def needs(self) -> Needs:
@@ -527,10 +496,10 @@ class SpanSurvey(Survey):
 
     @abstractmethod
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
-        """Edit a batch of documents by their spans, like :meth:`longcrawl.core.stages.Edit.edit`; match them by id."""
+        """Edit a batch of documents by their spans, like :meth:`Edit.edit`; match them by id."""
 
     def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
-        """Edit, and list changed places of the text, like :meth:`longcrawl.core.stages.Edit.trace`."""
+        """Edit, and list changed places of the text, like :meth:`Edit.trace`."""
         edited, checks = self.edit_spans(table, spans)
         return Edited(edited, checks, changed_places(table, edited))
 
@@ -584,10 +553,7 @@ def stages_fault(stages: Sequence[tuple[str, Stage]]) -> str | None:
 
 
 def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
-    """Return an error message if ``min_bytes`` counts the bytes of another text than ``tokenize`` encodes, or None.
-
-    Otherwise ``min_bytes`` would keep documents that are too short, or remove documents that are long enough.
-    """
+    """Return an error message if ``min_bytes`` counts the bytes of another text than ``tokenize`` encodes, or None."""
     by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for label, stage in stages:
         by_name.setdefault(stage.name, []).append((label, stage.settings()))
@@ -666,10 +632,7 @@ class Segment:
 def next_segments(
     number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None, parts: int
 ) -> list[Segment]:
-    """Return the next segment and, if its survey works part after part, the segments that each part then runs alone.
-
-    The last of them ends with a stage that needs all parts together, or with the output.
-    """
+    """Return the next segment and, if its survey works part after part, the segments that each part then runs alone."""
     segments = [next_segment(number, stages, found)]
     if parts == 1 or segments[0].survey is None or not segments[0].survey.after_parts:
         return segments

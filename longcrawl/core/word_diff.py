@@ -1,7 +1,6 @@
-"""Word diffs of two texts, in time that grows with their length.
+"""Word diffs of two texts: runs of words that occur once in each are matched first, as in patience diff.
 
-Runs of words that occur once in each text are matched first, as in patience diff. ``difflib`` compares only the words
-between two such runs: on its own it would take hours for two books.
+``difflib`` compares only the words between two such runs: on its own it would take hours for two books.
 """
 
 import html
@@ -35,9 +34,13 @@ _ALONE = (
 # Scripts that are written without spaces: each of their characters is a word.
 _WORD = re.compile(rf"\s*(?:[{_ALONE}]|[^\s{_ALONE}]+)")
 _BREAKS = re.compile(r"\s+")
-_LOOK = {
-    "removed": ("del", "background:#ffe9e9;color:#b00020;text-decoration:line-through"),
-    "added": ("ins", "background:#e6f7ea;color:#00602b;text-decoration:none;border-bottom:2px solid #00602b"),
+_MARKS = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}", "left out": "[… {} …]"}
+_ADDED = "background:#e6f7ea;color:#00602b;text-decoration:none;border-bottom:2px solid #00602b"
+_HTML = {
+    "same": "{}",
+    "removed": "<del style='background:#ffe9e9;color:#b00020;text-decoration:line-through'>{}</del>",
+    "added": f"<ins style='{_ADDED}'>{{}}</ins>",
+    "left out": "<em style='color:#888'> [… {} …] </em>",
 }
 
 Span = tuple[int, int, int, int]
@@ -74,12 +77,11 @@ class WordDiff:
         return count + left_out + (f", {compared}compared" if self.cut else "")
 
     def __str__(self) -> str:
-        marks = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}", "left out": "[… {} …]"}
-        shown = [marks[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
+        shown = [_MARKS[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
         return " ".join(shown)
 
     def _repr_html_(self) -> str:
-        return "".join(map(_as_html, self.pieces))
+        return "".join(_HTML[piece.kind].format(html.escape(piece.text)) for piece in self.pieces)
 
 
 def diff_words(before: str, after: str) -> WordDiff:
@@ -138,7 +140,6 @@ def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
 
 
 def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: int) -> Iterator[Span]:
-    """Yield the differences between two anchors."""
     first = _shared(one, other)
     last = _shared(one[first:][::-1], other[first:][::-1])
     one, other = one[first : len(one) - last], other[first : len(other) - last]
@@ -190,13 +191,3 @@ def _shortened(kind: Literal["removed", "added"], words: Sequence[str]) -> Itera
         yield DiffPiece(kind, "".join(words[:LONGEST]))
     if len(words) > LONGEST:
         yield DiffPiece("left out", f"{len(words) - LONGEST:,} words {kind}")
-
-
-def _as_html(piece: DiffPiece) -> str:
-    text = html.escape(piece.text)
-    if piece.kind == "left out":
-        return f"<em style='color:#888'> [… {text} …] </em>"
-    if piece.kind == "same":
-        return text
-    tag, style = _LOOK[piece.kind]
-    return f"<{tag} style='{style}'>{text}</{tag}>"

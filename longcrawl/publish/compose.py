@@ -75,10 +75,7 @@ def read_lengths(
     ============================================ ====================================================================
     ``path``                                     source of the numbers
     ============================================ ====================================================================
-    the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
-    the folder of an output of token shards      its document tables: tokens without the end-of-text token
-    the folder of a bucketed dataset             its document tables: tokens of each, including the end of text
-    the folder of a finished run                 its output: one of these, or files
+    a finished run or a single output            its tables of documents, or its files
     a token shard, ``.bin`` or ``.ds``           the ends of its entries: each window counts as a document
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
     ``.csv`` or ``.tsv``                         the field ``n_tokens``
@@ -86,8 +83,6 @@ def read_lengths(
     a folder, a glob                             all such files in it, sorted by name; a folder with shards counts only
                                                  these, and flat shards only with ``end_of_text``
     ============================================ ====================================================================
-
-    All files but Parquet and shards may be compressed: ``.gz``, ``.zst``. A null text has no tokens.
 
     The end-of-text token is always counted in token shards, in Parquet files that record theirs (``token-parquet``) and
     in the tables of a composed dataset. In other token lists it is counted if it is the last token and ``end_of_text``
@@ -97,8 +92,7 @@ def read_lengths(
         path: local path, or the URL of a file or of a run.
         tokenizer: a file or a Hub id; texts are then tokenised, even if there are token counts.
         text_field: field that contains the text.
-        end_of_text: id that separates documents in shards without an index, and that shows which token lists already
-            have an end of text.
+        end_of_text: id that separates documents in shards without an index, and ends token lists.
         beginnings: collects the first tokens of documents, if tokens are read.
 
     Raises:
@@ -120,14 +114,7 @@ def read_lengths(
 def column_lengths(
     table: pa.Table, where: str, end_of_text: int | None = None, beginnings: Beginnings | None = None
 ) -> DocumentLengths:
-    """Return the number of tokens of every document of a table, from ``n_tokens`` or else ``tokens``.
-
-    ``ended`` is True for documents whose ``tokens`` end with ``end_of_text``; without either, it is False for all.
-
-    Raises:
-        SourceError: the table has neither column, ``tokens`` has no lists, or ``n_tokens`` has a row without an
-            integer.
-    """
+    """Return the number of tokens of every document of a table, from ``n_tokens`` or else ``tokens``."""
     name = _known(table.column_names, where)
     column = table[name]
     if name == "tokens" and not _has_lists(table.schema):
@@ -145,7 +132,6 @@ def column_lengths(
 
 
 def _has_lists(schema: pa.Schema) -> bool:
-    """Return whether there is a column of token lists."""
     return "tokens" in schema.names and any(check(schema.field("tokens").type) for check in _LISTS)
 
 
@@ -154,7 +140,6 @@ def _unended(lengths: Longs) -> DocumentLengths:
 
 
 def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
-    """Mark the lists with ``end_of_text`` as last token."""
     ended = np.zeros(len(lengths), np.bool_)
     if end_of_text is not None:
         last = np.cumsum(lengths)[lengths > 0] - 1
@@ -217,12 +202,7 @@ def _check_reachable(base: str, names: list[str]) -> None:
 
 
 def _output(folder: Path) -> Path:
-    """Return the folder of a finished run's documents, or any other folder unchanged.
-
-    Raises:
-        RunError: the run is not finished.
-        SourceError: ``datasets`` wrote the folder, in its own format.
-    """
+    """Return the folder of a finished run's documents, or any other folder unchanged."""
     if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
         raise SourceError(
             f"{folder} was written by Dataset.save_to_disk: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
@@ -333,7 +313,6 @@ def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterato
 
 
 def _fields(block: bytes, path: str) -> dict[str, Any]:
-    """Return the first object of a block of lines."""
     number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
     return _object(line, path, number)
 
@@ -391,9 +370,9 @@ def compose(
 ) -> Comparison:
     """Compare strategies for composing documents into training samples: padding, truncation, concatenation.
 
-    Nothing is written. Documents are planned as in the output ``composed``: every document with tokens ends with an
-    end-of-text token, which counts as one of its tokens. The table shows the number of documents to which it was added.
-    If tokens are read, not only their numbers, the table also shows how related consecutive documents of a sample are.
+    Documents are planned as in the output ``composed``: every document with tokens ends with an end-of-text token,
+    which counts as one of its tokens. If tokens are read, not only their numbers, the table also shows how related
+    consecutive documents of a sample are.
 
     Args:
         documents: the path of a run or of files, see :func:`longcrawl.publish.compose.read_lengths`; a crawl, a dataset
@@ -402,8 +381,7 @@ def compose(
         padding_threshold: the share of a sample that buckets may pad, P.
         tokenizer: tokenizer that counts the tokens of texts; only with a path.
         text_field: field of the texts to count.
-        end_of_text: id of the end-of-text token. It separates documents in token shards without an index, and shows
-            which token lists already have it. Without it, no list does, except in files that record theirs.
+        end_of_text: id that separates documents in token shards without an index, and ends token lists.
         terminate: whether to count an end-of-text token for each document with tokens: ``"missing"`` if it is not
             counted yet (see :func:`longcrawl.publish.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths given
             as numbers are assumed to include it.

@@ -1,7 +1,4 @@
-"""Queries of a run on disk: its funnel, the removal of a document, the contents of its output.
-
-Texts of documents that the run has not written are read again from its source.
-"""
+"""Queries of a run on disk: its funnel, the removal of a document, the contents of its output."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -142,49 +139,44 @@ def removal_rates(run: str | Path) -> RemovalRates:
 def why(run: str | Path, document: str) -> Reason:
     """Describe why a document was removed from a run, or that it was kept, and the changes to its text.
 
-    For a run behind a URL, the ledger is fetched and, for a document that is not in it, the tables of kept documents.
-
     Raises:
         LedgerError: the run never had a document with this id, or has lost a file that may have it.
         CorruptionError: a file that may have it was changed.
     """
     with open_run(run, LEDGER, EDITS) as folder:
-        return _why(folder, document)
-
-
-def _why(folder: Path, document: str) -> Reason:
-    if (emptied := emptied_funnel(folder)) is not None:
-        if (reason := _removal(folder, emptied, document)[0]) is not None:
+        if (emptied := emptied_funnel(folder)) is not None:
+            if (reason := _removal(folder, emptied, document)[0]) is not None:
+                return reason
+            with open_ledger(folder / LEDGER) as ledger:
+                named = ledger.head(1, columns=["id"])["id"].to_pylist()
+            like = f"ids look like {named[0]!r}" if named else "its ledger is lost, run the recipe again"
+            raise LedgerError(f"{folder} never had a document {document!r}; {like}")
+        manifest = read_manifest(folder)
+        if lost := lost_ledger(folder, manifest):
+            raise LedgerError(
+                f"{folder} has lost {lost}, which may have the document: copy it back, or type longcrawl verify "
+                f"{folder}"
+            )
+        reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
+        if reason is not None:
             return reason
-        with open_ledger(folder / LEDGER) as ledger:
-            named = ledger.head(1, columns=["id"])["id"].to_pylist()
-        like = f"ids look like {named[0]!r}" if named else "its ledger is lost, run the recipe again"
+        result, output = find_result(folder)
+        if not result.records_ids:
+            raise LedgerError(
+                f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a "
+                "removed document"
+            )
+        bring_folder(output)
+        ids = result.ids(output)
+        if not ids.files:
+            raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
+        if _is_among(ids, document, type(result).__name__):
+            return Reason(document, edits=edits)
+        named = ids.head(1, columns=["id"])["id"].to_pylist()
+        like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
+        if rules := manifest["left_out"]:
+            like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
         raise LedgerError(f"{folder} never had a document {document!r}; {like}")
-    manifest = read_manifest(folder)
-    if lost := lost_ledger(folder, manifest):
-        raise LedgerError(
-            f"{folder} has lost {lost}, which may have the document: copy it back, or type longcrawl verify {folder}"
-        )
-    reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
-    if reason is not None:
-        return reason
-    result, output = find_result(folder)
-    if not result.records_ids:
-        raise LedgerError(
-            f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a removed "
-            "document"
-        )
-    bring_folder(output)
-    ids = result.ids(output)
-    if not ids.files:
-        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
-    if _is_among(ids, document, type(result).__name__):
-        return Reason(document, edits=edits)
-    named = ids.head(1, columns=["id"])["id"].to_pylist()
-    like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
-    if rules := manifest["left_out"]:
-        like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
-    raise LedgerError(f"{folder} never had a document {document!r}; {like}")
 
 
 def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
@@ -197,16 +189,10 @@ def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
-    """Return the largest clusters of duplicates of a run, each with a diff of two of its documents.
+    """Return the ``most`` largest clusters of duplicates of a run or one ``stage``, with a diff of two documents.
 
-    Chains are followed: if the kept document was removed later, the cluster belongs to the final survivor. Texts are
-    read again from the run's source, as they were before its first stage. If the source is missing, ``note`` has the
-    reason.
-
-    Args:
-        run: the folder of a finished run.
-        stage: only consider documents removed by this stage.
-        most: most clusters to return.
+    If the kept document was removed later, the cluster belongs to the final survivor. Texts are read again from the
+    run's source, as they were before its first stage. If the source is missing, ``note`` has the reason.
 
     Raises:
         LedgerError: the run has no such stage, or ``most`` is less than 1.
@@ -217,7 +203,11 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
         stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
         with open_ledger(folder / LEDGER) as ledger:
             found = find_clusters(ledger, stages, stage, most)
-    return found.with_texts(*source_texts(manifest, found.compared()))
+    documents, reason = source_documents(manifest, found.compared())
+    texts = {document: values["text"] for document, values in documents.items() if values["text"] is not None}
+    if reason is None and len(texts) < len(documents):
+        reason = f"the source has no text of {min(documents.keys() - texts.keys())!r}"
+    return found.with_texts(texts, None if reason is None else f"No diff where a text is missing: {reason}")
 
 
 def contamination(run: str | Path) -> Contamination:
@@ -225,7 +215,6 @@ def contamination(run: str | Path) -> Contamination:
 
     Raises:
         LedgerError: the run has no such stage.
-        CorruptionError: the ledger was changed.
     """
     with open_run(run, EDITS) as folder:
         manifest = read_manifest(folder)
@@ -241,8 +230,6 @@ def contamination(run: str | Path) -> Contamination:
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     """Return the contents of a split of a run's output or of a single output, and one of its rows as text.
 
-    The output of a run behind a URL is fetched if it has at most ``FETCHED`` bytes.
-
     Raises:
         FormatError: ``path`` has no such output, split or row.
         RunError: the run is not finished, or is too large to be fetched.
@@ -254,10 +241,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
 
 
 def analysis(path: str | Path) -> "Analysis":
-    """Return the lengths, domains and languages of documents.
-
-    The manifest of a run has these counts. For a single output, they are counted now. The original LongCrawl64 does not
-    record them.
+    """Return the lengths, domains and languages of documents of a run, or count them in a single output.
 
     Raises:
         RunError: the run is not finished.
@@ -265,20 +249,16 @@ def analysis(path: str | Path) -> "Analysis":
     """
     from longcrawl.run.analysis import Analysis, analyse
 
-    if given_url(path) is not None:
-        with open_run(path) as folder:
-            return Analysis.from_dict(read_manifest(folder)["analysis"])
-    folder = Path(path)
-    result, output = whole_result(folder)
-    return analyse(result.ids(output)) if output == folder else Analysis.from_dict(read_manifest(folder)["analysis"])
+    if given_url(path) is None:
+        result, output = whole_result(Path(path))
+        if output == Path(path):
+            return analyse(result.ids(output))
+    with open_run(path) as folder:
+        return Analysis.from_dict(read_manifest(folder)["analysis"])
 
 
 def counted(path: str | Path) -> list[Table]:
-    """Return tables of the columns that a run's stages count, such as languages, or [] for a single output.
-
-    Raises:
-        RunError: the run is not finished.
-    """
+    """Return tables of the columns that a run's stages count, such as languages, or [] for a single output."""
     of_run = given_url(path) is not None or find_result(Path(path))[1] != Path(path)
     return value_tables(funnel(path)) if of_run else []
 
@@ -287,9 +267,7 @@ def counted(path: str | Path) -> list[Table]:
 def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterator[Path]:
     """Yield the folder of a run or of a single output; for a run behind a URL, a local copy with its output.
 
-    Args:
-        path: a folder or a URL, see :func:`longcrawl.run.manifest.open_run`.
-        tables_of_lengths: whether to fetch only the tables with lengths of documents, if the output has any.
+    With ``tables_of_lengths``, only the tables with lengths of documents are fetched, if the output has any.
 
     Raises:
         RunError: there is no finished run at this URL, or more than ``FETCHED`` bytes would be fetched.
@@ -326,44 +304,36 @@ def _is_among(ids: "pads.FileSystemDataset", document: str, made_by: str) -> boo
 def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
     """Count the removals of a run's URL filter by domain and words, see :func:`longcrawl.text.url_hits`.
 
-    The ledger names the removed documents. Their URLs are read again from the run's source, and the run's filter
-    checks them with its current lists.
-
-    Args:
-        run: the folder of a finished run.
-        min_documents: omit matches that removed fewer documents.
+    URLs are read again from the run's source, and checked with the current lists. Matches that removed fewer than
+    ``min_documents`` are omitted.
 
     Raises:
         LedgerError: the run has no URL filter, or its source no longer has all documents.
     """
-    with open_run(run, LEDGER) as folder:
-        return _run_url_hits(folder, min_documents)
-
-
-def _run_url_hits(folder: Path, min_documents: int) -> "text.UrlHits":
     from longcrawl.text.refinedweb.url_filter import count_hits
 
-    manifest = read_manifest(folder)
-    stages = parse_recipe(manifest["recipe"]).stages
-    filters = [(label, stage) for label, stage in stages if isinstance(stage, text.UrlFilter)]
-    if not filters:
-        raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
-    label, stage = filters[0]
-    with open_ledger(folder / LEDGER) as ledger:
-        gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
-    tables = _of(manifest, gone)
-    if any(row.stage == DUPLICATE_IDS for row in Funnel.from_dict(manifest["funnel"])):
-        rows = pa.concat_tables([pa.table({"id": gone.slice(0, 0), "url": pa.array([], pa.string())}), *tables])
-        first = rows.group_by("id", use_threads=False).aggregate([("url", "first")])
-        tables = iter([first.rename_columns(["id", "url"])])
-    found = count_hits(tables, stage, min_documents)
-    if found.documents != len(gone):
-        raise LedgerError(
-            f"{folder} removed {len(gone):,} documents by their URL, and its source now has {found.documents:,} of "
-            "them: run the recipe again"
-        )
-    came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
-    return text.UrlHits(found.table, came, found.dropped)
+    with open_run(run, LEDGER) as folder:
+        manifest = read_manifest(folder)
+        stages = parse_recipe(manifest["recipe"]).stages
+        filters = [(label, stage) for label, stage in stages if isinstance(stage, text.UrlFilter)]
+        if not filters:
+            raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
+        label, stage = filters[0]
+        with open_ledger(folder / LEDGER) as ledger:
+            gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
+        tables = _of(manifest, gone)
+        if any(row.stage == DUPLICATE_IDS for row in Funnel.from_dict(manifest["funnel"])):
+            rows = pa.concat_tables([pa.table({"id": gone.slice(0, 0), "url": pa.array([], pa.string())}), *tables])
+            first = rows.group_by("id", use_threads=False).aggregate([("url", "first")])
+            tables = iter([first.rename_columns(["id", "url"])])
+        found = count_hits(tables, stage, min_documents)
+        if found.documents != len(gone):
+            raise LedgerError(
+                f"{folder} removed {len(gone):,} documents by their URL, and its source now has {found.documents:,} of "
+                "them: run the recipe again"
+            )
+        came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
+        return text.UrlHits(found.table, came, found.dropped)
 
 
 def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
@@ -376,34 +346,15 @@ def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
                 yield chosen.filter(pc.is_in(pc.cast(chosen["id"], pa.string()), value_set=ids))
 
 
-def source_texts(manifest: Mapping[str, Any], ids: Iterable[str]) -> tuple[dict[str, str], str | None]:
-    """Return only the texts that :func:`source_documents` reads.
-
-    Returns:
-        The texts by id, and the reason why some are missing, or None.
-    """
-    found, reason = source_documents(manifest, ids)
-    texts = {document: values["text"] for document, values in found.items() if values["text"] is not None}
-    if reason is None and len(texts) < len(found):
-        reason = f"the source has no text of {min(found.keys() - texts.keys())!r}"
-    return texts, None if reason is None else f"No diff where a text is missing: {reason}"
-
-
 def source_documents(
     manifest: Mapping[str, Any], ids: Iterable[str], columns: Sequence[str] = ()
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
     """Read documents again from the source of a finished run, as they were before its first stage.
 
-    The text of an HTML page is extracted as in the run, or None if the run has no such stage. By default, document ids
-    begin with the name of their part. Such parts are therefore read first, and reading ends with the last document.
-
-    Args:
-        manifest: manifest of the run.
-        ids: ids of the documents.
-        columns: columns to return besides ``text``, if the source has them.
+    The text of an HTML page is extracted as in the run, or None if the run has no such stage.
 
     Returns:
-        The columns of each document by id, and the reason why some documents are missing, or None.
+        ``text`` and other ``columns`` of each document by id, and the reason why some documents are missing, or None.
     """
     wanted = set(ids)
     try:
@@ -453,7 +404,7 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
 
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:
-    """Return the parts that still exist, starting with those that an id names."""
+    """Return the parts that still exist, starting with those whose names begin an id, as by default."""
     inputs = input_names(manifest)
     named = set(inputs) if all(inputs.values()) else {part.name for part in source.splits()["train"]}
     there = []

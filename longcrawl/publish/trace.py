@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -74,12 +75,6 @@ def trace(
 ) -> Trace:
     """Return the documents in a training step, and their text.
 
-    >>> print(lc.trace("quickstart", step=7, row=0, batch_size=2, context_length=512))  # doctest: +SKIP
-    quickstart/rectangle  step 7
-    row 0
-    0-511  numpy/doc/…, tokens 1,024 to 1,535
-    ...
-
     Args:
         data: a feed, or the path of a run, of one of its outputs, of token shards, or of JSON lines.
         step: index of the batch, counted from 0 and equal on all ranks.
@@ -101,15 +96,20 @@ def trace(
     tokens = batch["targets" if "targets" in batch else "input_ids"]
     if row is not None and not 0 <= row < len(tokens):
         raise LoaderError(f"the batch has rows 0 to {len(tokens) - 1}, not {row}: check --row and batch_size")
-    texts = _Texts(tokenizer)
-    rows = {
-        number: tuple(
-            TracedPiece(each, found := tokens[number, each.start : each.stop], texts.decode(opened, each, found))
-            for each in origins
-            if each.row == number
-        )
-        for number in (range(len(tokens)) if row is None else [row])
-    }
+    named = None if tokenizer is None else load_encoder(tokenizer)
+    find_beside = cache(_beside)
+
+    def piece(origin: Origin) -> TracedPiece:
+        found = tokens[origin.row, origin.start : origin.stop]
+        beside: Encoder | None
+        if isinstance(opened, Jsonl):
+            beside, escaped = load_encoder(opened.tokenizer, opened.end_of_text), False
+        else:
+            beside, escaped = find_beside(origin.stored_in.rpartition("/")[0])
+        return TracedPiece(origin, found, _decode(found, named or beside, escaped=escaped))
+
+    chosen = range(len(tokens)) if row is None else [row]
+    rows = {number: tuple(piece(each) for each in origins if each.row == number) for number in chosen}
     return Trace(opened.source_name, step, opened.rank, opened.world_size, rows)
 
 
@@ -118,9 +118,6 @@ def feed_settings(overrides: Iterable[str]) -> dict[str, Any]:
 
     >>> feed_settings(["batch_size=8", "split=heldout"])
     {'batch_size': 8, 'split': 'heldout'}
-
-    Raises:
-        LoaderError: an argument is not FIELD=VALUE.
     """
     settings = {}
     for override in overrides:
@@ -147,9 +144,8 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
         _check_names("windows", settings, own | set(OF_BATCHES))
         if "seq_len" not in settings:
             raise LoaderError("windows have a length: name it as the trainer did, such as --set seq_len=2048")
-        batching = {field: value for field, value in settings.items() if field in OF_BATCHES}
-        others = {field: value for field, value in settings.items() if field not in OF_BATCHES}
-        return Windows(folder, **others).batches(**batching)
+        batching = {name: value for name, value in settings.items() if name in OF_BATCHES}
+        return Windows(folder, **{name: settings[name] for name in settings.keys() - batching}).batches(**batching)
     if chosen == "jsonl" and tokenizer is not None:
         settings = {**settings, "tokenizer": tokenizer}
     kind = KINDS[chosen]
@@ -185,35 +181,19 @@ def _check_names(name: str, settings: Mapping[str, Any], known: set[str]) -> Non
         raise LoaderError(f"the feed {name!r} has no setting {unknown[0]!r}; known: {listed(sorted(known))}")
 
 
-class _Texts:
-    """Decoder of tokens, with a given tokenizer or with the one beside the tokens."""
-
-    def __init__(self, tokenizer: str | None) -> None:
-        self._named = None if tokenizer is None else load_encoder(tokenizer)
-        self._beside: dict[str, tuple[Encoder | None, bool]] = {}
-
-    def decode(self, feed: Feed, origin: Origin, tokens: npt.NDArray[Any]) -> str | None:
-        """Return the beginning of a text, or None without a tokenizer."""
-        beside: Encoder | None
-        if isinstance(feed, Jsonl):
-            beside, escaped = load_encoder(feed.tokenizer, feed.end_of_text), False
-        else:
-            folder = origin.stored_in.rpartition("/")[0]
-            if folder not in self._beside:
-                self._beside[folder] = _beside(folder)
-            beside, escaped = self._beside[folder]
-        encoder = self._named or beside
-        if encoder is None:
-            return None
-        try:
-            text = encoder.decode(np.asarray(tokens[:CHARACTERS]))
-        except TokenizerError as unknown:
-            return f"({unknown})"
-        try:
-            return (unescape(text) if escaped else text)[:CHARACTERS]
-        except ValueError:
-            # A window may begin in the middle of an escape.
-            return text[:CHARACTERS]
+def _decode(tokens: npt.NDArray[Any], encoder: Encoder | None, *, escaped: bool) -> str | None:
+    """Return the beginning of a text, or None without a tokenizer."""
+    if encoder is None:
+        return None
+    try:
+        text = encoder.decode(np.asarray(tokens[:CHARACTERS]))
+    except TokenizerError as unknown:
+        return f"({unknown})"
+    try:
+        return (unescape(text) if escaped else text)[:CHARACTERS]
+    except ValueError:
+        # A window may begin in the middle of an escape.
+        return text[:CHARACTERS]
 
 
 def _beside(folder: str) -> tuple[Encoder | None, bool]:

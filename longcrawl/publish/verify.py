@@ -1,7 +1,4 @@
-"""Verification of runs, outputs and token shards, on this machine or behind a URL.
-
-Large files on the Hub are compared by the digests that the Hub lists, so they are not downloaded.
-"""
+"""Verification of runs, outputs and token shards, on this machine or behind a URL."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -36,9 +33,8 @@ CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the public argument's name
     """Check every file of a run, of a single output, of a rectangle in the original layout, or of token shards.
 
-    A URL must be that of a run or of a single output. On the Hub (``hf://datasets/user/name[@TAG]``), the sizes and
-    SHA-256 of large files are those that the Hub lists, and only small files are fetched; from other stores, everything
-    is fetched. Links out of the folder are not followed, and no file is read beyond its expected size.
+    A URL must be that of a run or of a single output. On the Hub (``hf://datasets/user/name[@TAG]``), large files are
+    compared by the sizes and SHA-256 that the Hub lists; from other stores, everything is fetched.
 
     Args:
         path: path of one of these, including a single token shard or a folder of shards.
@@ -126,10 +122,9 @@ class _Place:
         from huggingface_hub.errors import RepositoryNotFoundError
 
         files, path = file_system_of(root)
-        if files.protocol != "hf" or root.startswith(BUCKETS):
-            files.invalidate_cache()
-            return cls(root, files, path, {})
         files.invalidate_cache()
+        if files.protocol != "hf" or root.startswith(BUCKETS):
+            return cls(root, files, path, {})
         try:
             return cls(root, files, path, remote_files(files, path))
         except FileNotFoundError as missing:

@@ -1,17 +1,11 @@
 """Requests to the Hugging Face Hub: permissions, contents and errors.
 
-Descriptions on the Hub are untrusted and are checked before use. A push of several commits is marked, so that a part
-is not mistaken for the whole. Its first commit removes all files that readers load the data by, and adds two:
-a card that loads nothing, and ``unfinished-push.json``, which names the push and the files of longcrawl. The last
-commit reverses this.
-
-The token is the one that `huggingface_hub` has (``hf auth login``, or ``HF_TOKEN``). Only `huggingface_hub` uses it, in
-requests: no message, file or argument of this package ever contains it.
+Descriptions on the Hub are untrusted and are checked before use. Only `huggingface_hub` uses its token, in requests: no
+message, file or argument of this package ever contains it.
 """
 
 import hashlib
 import re
-import textwrap
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -87,13 +81,7 @@ class Repository:
 
 
 def visibility_of(repo: str, visibility: Visibility | None, private: bool | None) -> Visibility:  # noqa: FBT001  # the name in the Hub's own clients
-    """Check the name of a repository, and return its visibility from ``visibility`` or ``private``.
-
-    ``private`` is the argument of the Hub's own clients.
-
-    Raises:
-        HubError: the name or the visibility is wrong; the message names the correct form.
-    """
+    """Check the name of a repository, and return its visibility from ``visibility`` or ``private``."""
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
     if (visibility is None) == (private is None):
@@ -112,41 +100,21 @@ def is_signed_in() -> bool:
 
 
 def connect(*, signed_in: bool = True) -> "HfApi":
-    """Return a client of the Hub, which is signed in if there is a token.
-
-    Raises:
-        HubError: there is no token and ``signed_in`` is True, or the token has invalid characters.
-    """
+    """Return a client of the Hub, which is signed in if there is a token; raise HubError if ``signed_in`` needs one."""
     from huggingface_hub import HfApi, get_token
 
-    token = get_token()
-    if token is None and signed_in:
+    if signed_in and get_token() is None:
         raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
-    _check_token(token)
     return HfApi(library_name="longcrawl")
-
-
-def _check_token(token: str | None) -> None:
-    """Reject a token with invalid characters, which a client would repeat in its error message."""
-    if token is not None and not TOKEN.fullmatch(token):
-        raise HubError("the token of the Hub has invalid characters: type `hf auth login`, or set HF_TOKEN")
 
 
 @contextmanager
 def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
-    """Convert exceptions of the Hub client and the network into HubError.
-
-    Args:
-        repo: repository of the requests, for messages.
-        again: advice for errors that may not occur again, and the state of this attempt.
-
-    Raises:
-        HubError: a request fails, or the token has invalid characters.
-    """
+    """Convert exceptions of the Hub client and the network into HubError; ``again`` advises on temporary ones."""
     from huggingface_hub import errors, get_token
 
-    _check_token(get_token())
-
+    if not TOKEN.fullmatch(get_token() or "-"):  # a client would repeat it in its error message
+        raise HubError("the token of the Hub has invalid characters: type `hf auth login`, or set HF_TOKEN")
     # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
     network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
     try:
@@ -167,7 +135,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
 
 
 def _is_of_the_client(wrong: BaseException) -> bool:
-    """Return whether `huggingface_hub` raised an exception, as it does for unexpected answers of other servers."""
+    # `huggingface_hub` itself raises these for unexpected answers of other servers.
     *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
     return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
 
@@ -177,7 +145,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 
     response = getattr(wrong, "response", None)
     said = str(getattr(wrong, "server_message", None) or next(iter(str(wrong).splitlines()), type(wrong).__name__))
-    said = textwrap.shorten(said, 300)
+    said = shorten(said, 300)
     if response is not None:
         return _refusal(repo, response.status_code, said, again, response.headers.get("Retry-After", ""))
     # hf_xet has the status only in its message.
@@ -291,11 +259,7 @@ def check_ignores_nothing(repo: str, there: Repository) -> None:
 
 
 def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
-    """Check that a repository has the requested visibility, which only its owner should change.
-
-    Raises:
-        HubError: the repository has the other visibility.
-    """
+    """Raise HubError if a repository has the other visibility, which only its owner should change."""
     if there is not None and there.visibility != visibility:
         raise HubError(
             f"{repo} is {there.visibility}: push it as {there.visibility}, or change that in its settings on the Hub"
@@ -309,23 +273,16 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def read_remote(text: bytes, where: str) -> dict[str, Any]:
-    """Read a description of files, and reject paths that lead out of its folder.
-
-    Its entry ``files`` has ``bytes`` and ``sha256`` by path. Paths are relative, consist of plain names, and stay
-    inside the description's folder.
-
-    Args:
-        text: content of the description.
-        where: its location, for messages.
+    """Read a description, with ``bytes`` and ``sha256`` of ``files`` by relative paths that stay inside its folder.
 
     Raises:
-        FormatError: the content is not such a description; the message names the problem.
+        FormatError: ``text`` is not such a description; the message names the problem, and ``where`` it is.
     """
     described = _read_object(text, where)
     if not isinstance(described.get("files"), dict):
         raise _wrong(where, "describes no files")
     for name, entry in described["files"].items():
-        if not _is_inside(name):
+        if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(name.split("/")):
             raise _wrong(where, f"names {name!r}, which is not a path inside its folder")
         if not _is_entry(entry):
             raise _wrong(where, f"does not record bytes and SHA-256 of {name}")
@@ -333,11 +290,6 @@ def read_remote(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _read_object(text: bytes, where: str) -> dict[str, Any]:
-    """Read a JSON object of limited size.
-
-    Raises:
-        FormatError: the text is too large, or not a JSON object.
-    """
     if len(text) > DESCRIPTION_BYTES:
         raise _wrong(where, f"has {len(text):,} bytes, and a description has up to {DESCRIPTION_BYTES:,}")
     try:
@@ -360,10 +312,6 @@ def is_intact(described: Mapping[str, Any], text: bytes) -> bool:
 
 def _wrong(where: str, problem: str) -> FormatError:
     return FormatError(f"{where} {problem}: push it again, or look for another copy")
-
-
-def _is_inside(name: str) -> bool:
-    return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
 def _is_entry(entry: Any) -> bool:
@@ -396,11 +344,7 @@ class UnfinishedPush:
 
     @classmethod
     def read(cls, text: bytes) -> "UnfinishedPush":
-        """Parse the file from the Hub.
-
-        Raises:
-            FormatError: the file was not written by this version of longcrawl.
-        """
+        """Parse the file from the Hub, or raise FormatError if it was not written by this version of longcrawl."""
         content = _read_object(text, UNFINISHED)
         files, tag = content.get("files"), content.get("tag")
         names = isinstance(files, list) and all(isinstance(each, str) for each in files)
@@ -421,11 +365,7 @@ class UnfinishedPush:
 
 
 def read_card(file: Path) -> str:
-    """Read the card of a run and check its front matter, without asking the Hub.
-
-    Raises:
-        RunError: the card is not valid; the message names the problem and the fix.
-    """
+    """Read the card of a run, and raise RunError if its front matter is not valid, without asking the Hub."""
     from huggingface_hub import DatasetCard
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
@@ -452,13 +392,7 @@ def read_card(file: Path) -> str:
 
 
 def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
-    """Warn if a card differs from the one in the manifest, as verifying the pushed dataset will report.
-
-    Args:
-        file: the card.
-        files: files of the manifest.
-        sha256: current digest of the card.
-    """
+    """Warn if a card with this digest differs from the one in the manifest, as verifying the dataset will report."""
     if files.get(CARD, {}).get("sha256", sha256) != sha256:
         warn_user(
             f"{file} was edited and is pushed as it is, so longcrawl verify will report that it has been changed: type "
@@ -467,11 +401,7 @@ def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: st
 
 
 def check_front_matter(file: Path, card: str) -> None:
-    """Let the Hub validate the front matter of a card before anything is created or sent.
-
-    Raises:
-        RunError: the Hub rejects it; the message is the Hub's.
-    """
+    """Raise RunError with the Hub's message if it rejects the front matter of a card."""
     from huggingface_hub import DatasetCard, constants, get_session, hf_raise_for_status
     from huggingface_hub.errors import BadRequestError
 
@@ -490,11 +420,7 @@ def check_front_matter(file: Path, card: str) -> None:
 
 
 def check_card_is_ours(api: "HfApi", repo: str, head: str) -> None:
-    """Check that the card was not edited on the Hub, because a push would replace it.
-
-    Raises:
-        HubError: the card was edited; the message explains how to keep the edits.
-    """
+    """Raise HubError if the card was edited on the Hub, because a push would replace it."""
     (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
     commit = getattr(card, "last_commit", None)
     if commit is not None and not commit.title.startswith(TAG_BEGINS):

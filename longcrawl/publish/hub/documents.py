@@ -1,8 +1,7 @@
 """Push of a crawl's documents to the Hub: one commit replaces everything from the push before.
 
 Documents, ledger and edits are configurations with these names, stored as Parquet files in folders of the same names.
-All files are first written locally, so that a document that cannot be read stops a push before anything is sent. The
-rest of a repository does not change, including the text of its card. A repository with a run is rejected.
+The rest of a repository does not change, including the text of its card. A repository with a run is rejected.
 """
 
 import re
@@ -50,12 +49,7 @@ def push_documents(
     ledger: pa.Table,
     edits: pa.Table,
 ) -> None:
-    """Push documents as the default configuration, with the non-empty ledgers.
-
-    Raises:
-        HubError: the repository has another visibility, or holds a run or other files that would be replaced; a
-            column changes its type; or the Hub rejects the commit or cannot be reached.
-    """
+    """Push documents as the default configuration, with the non-empty ledgers."""
     import datasets
 
     with client.hub_errors(repo, client.NOTHING_SENT):
@@ -77,11 +71,7 @@ def push_documents(
 
 
 def _card_there(repo: str, there: client.Repository) -> str | None:
-    """Return the card of a repository, or None if it has none.
-
-    Raises:
-        HubError: the repository has files that a push of documents would replace or mix with.
-    """
+    """Return the card of a repository, or None; reject files that documents would replace or be mixed with."""
     client.check_ignores_nothing(repo, there)
     if {MANIFEST, client.UNFINISHED} & there.files.keys():
         raise HubError(
@@ -122,10 +112,11 @@ def _card_there(repo: str, there: client.Repository) -> str | None:
 
 def _card(folder: Path, repo: str, before: str | None) -> str:
     """Return the card with longcrawl's configurations; other entries and the text are those of the card before."""
-    configs: list[Any] = []
-    for kind, split in SPLITS.items():
-        if (folder / kind).is_dir():
-            configs.append({"config_name": kind, "data_files": [{"split": split, "path": f"{kind}/{split}-*"}]})
+    configs: list[Any] = [
+        {"config_name": kind, "data_files": [{"split": split, "path": f"{kind}/{split}-*"}]}
+        for kind, split in SPLITS.items()
+        if (folder / kind).is_dir()
+    ]
     configs[0]["default"] = True
     infos: list[Any] = [config_info(folder, config) for config in configs]
     if before is None:

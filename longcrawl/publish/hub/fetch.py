@@ -1,9 +1,8 @@
 """Rows of LongCrawl64, fetched from the Hub into a local rectangle.
 
-The original bucket no longer exists, and public copies have only part of its files. Bands of 2,048 rows with all their
-files are taken first, then bands with enough files for the requested context. Chunks are copied byte by byte (Zarr 2),
-or written again in shards with checksums (Zarr 3). Files are compared with the Hub's own digests and decoded. A stopped
-fetch resumes with the missing chunks, from the same commit.
+Public copies have only part of its files. Bands of 2,048 rows with all their files are taken first, then bands with
+enough files for the requested context. Files are compared with the Hub's own digests and decoded. A stopped fetch
+resumes with the missing chunks, from the same commit.
 """
 
 import json
@@ -133,7 +132,9 @@ def fetch(
         _check_there(target)
         return done
     with writing(target, HubError, "make room and type the same command again, what is fetched is kept"):
-        _begin(target, request)
+        (target / BEGUN).mkdir(parents=True, exist_ok=True)
+        remove_partial(target)
+        Marker(target / BEGUN / "request.json", asdict(request), {}).write()
         taken = spec.take_bands(array, request.bands)
         _fetch_bands(target, taken, request, there)
         _finish(target, taken, request)
@@ -155,11 +156,7 @@ def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | N
 
 
 def _begun(target: Path) -> Request | None:
-    """Return the request of a finished or stopped fetch in a folder, or None if the folder is empty.
-
-    Raises:
-        HubError: the folder holds something else.
-    """
+    """Return the request of a finished or stopped fetch in a folder, or None if the folder is empty."""
     if (target / spec.DESCRIPTION).is_file():
         found = spec.read_description(target).get("fetched")
     else:
@@ -173,11 +170,6 @@ def _begun(target: Path) -> Request | None:
 
 
 def _check_there(target: Path) -> None:
-    """Check that all files of a finished fetch exist with their recorded sizes.
-
-    Raises:
-        CorruptionError: a file is missing or has another size.
-    """
     for name, entry in spec.read_description(target).get("files", {}).items():
         file = target / name
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
@@ -206,7 +198,6 @@ def _plan(
     split: str,
     zarr_format: Literal[2, 3],
 ) -> tuple[Request, int]:
-    """Choose bands, and count the complete rows."""
     layout, length = array.layout, context or array.shape[1]
     if length > array.shape[1]:
         raise HubError(
@@ -233,12 +224,6 @@ def _plan(
     return Request(name, repo, commit, path, split, count, length, zarr_format, tuple(order[:taken])), complete
 
 
-def _begin(target: Path, request: Request) -> None:
-    (target / BEGUN).mkdir(parents=True, exist_ok=True)
-    remove_partial(target)
-    Marker(target / BEGUN / "request.json", asdict(request), {}).write()
-
-
 def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: Files) -> None:
     """Fetch the bands of the rectangle one after the other, with concurrent requests for the files of a band."""
     write = _copy_band if request.zarr_format == 2 else _write_band
@@ -254,7 +239,6 @@ def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: 
 def _copy_band(
     target: Path, array: spec.SplitArray, request: Request, there: Files, threads: ThreadPoolExecutor, number: int
 ) -> list[str]:
-    """Copy the chunks of a band to the rectangle, and check each."""
 
     def copy(column: int) -> str:
         name = f"{request.split}/{number}.{column}"
@@ -274,7 +258,6 @@ def _copy_band(
 def _write_band(
     target: Path, array: spec.SplitArray, request: Request, there: Files, threads: ThreadPoolExecutor, number: int
 ) -> list[str]:
-    """Decode the chunks of one of the rectangle's bands, and write it as one shard."""
     ours, (height, width) = _layout(array, request), array.layout.chunks
     first, stop = number * BAND, min((number + 1) * BAND, request.rows)
     tokens = np.full((ours.whole_chunks(stop - first), request.context), array.end_of_text, array.dtype)
@@ -293,7 +276,6 @@ def _write_band(
 
 
 def _checked(array: spec.SplitArray, there: Files, row: int, column: int) -> bytes:
-    """Fetch a chunk and compare its bytes with the Hub's digest."""
     name = array.file_of(row, column)
     url = f"{array.root}/{array.name}/{name}"
     content = fetch_bytes(url)

@@ -1,13 +1,11 @@
 """Push of a finished run to the Hub: token tables, files, card and tag.
 
-Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a partial push. Larger pushes take several
-commits. From the first to the last of them, ``unfinished-push.json`` names the push, and no file on ``main`` shows
-readers how to load the data. Only a complete push gets a tag. ``prepare`` first writes tables that plain `datasets`
-can load.
+Up to ``COMMIT_FILES`` changed files are one commit. Larger pushes take several commits. From the first to the last of
+them, ``unfinished-push.json`` names the push, and no file on ``main`` shows readers how to load the data. Only a
+complete push gets a tag.
 
-Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as Parquet files, and
-is the card's default configuration. All tables are written to ``.push`` and then moved. A list of the moves is written
-before the first one, so that repeating the push completes them. The bytes do not depend on the number of processes.
+Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as Parquet files, which
+are written to ``.push`` and then moved. A list of the moves is written first, so that a repeated push completes them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,22 +78,10 @@ def check_tables(tables: str) -> None:
         raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
 
 
-def changed_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> tuple[list[str], list[str]]:
-    """Name the token tables that a push would first write, and those that it would remove."""
-    tasks = _tasks(folder, manifest, tables)
-    return [f"{TOKEN_TABLES}/{task.file.name}" for task in tasks], _replaced(manifest, tasks, tables)
-
-
 def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     """Write the token tables of a finished run, as a push would, so that plain `datasets` can load them.
 
-    Args:
-        run: the folder of a finished run, or the URL of one in an object store.
-        tables: "tokens", "text" or "none", as for :func:`push`.
-        num_proc: number of writing processes; the bytes do not depend on it.
-
-    Raises:
-        RunError: the run is not finished, or a file cannot be written.
+    ``tables`` is "tokens", "text" or "none", as for :func:`push`. The bytes do not depend on ``num_proc``.
     """
     check_tables(tables)
     with open_run(run, "") as folder:
@@ -107,11 +93,8 @@ def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) 
 def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     """Write missing token tables, merge small files of the ledgers, and update card and manifest.
 
-    With "none", existing tables are removed, and nothing else is done. A card without longcrawl's comments was written
-    by a person. In that case nothing is written, with a warning, because no configuration would name the tables.
-
-    Raises:
-        RunError: a file cannot be written.
+    With "none", existing tables are removed, and nothing else is done. If a person has written the card, nothing is
+    written, with a warning, because no configuration would name the tables.
     """
     manifest = read_sealed(folder)
     if not any(_to_do(folder, manifest, tables)):
@@ -140,12 +123,8 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
         for name, files in merges.items():
             _merge([folder / each for each in files], beside / name)
         entries |= file_entries(beside, list(merges))
-        moves = {
-            "output": _identity(manifest),
-            "made": entries,
-            "replaced": [*old, *(name for files in merges.values() for name in files)],
-        }
-        Marker(beside / MOVES, moves, {}).write()
+        replaced = [*old, *chain(*merges.values())]
+        Marker(beside / MOVES, {"output": _identity(manifest), "made": entries, "replaced": replaced}, {}).write()
         _move(folder, beside)
 
 
@@ -158,11 +137,7 @@ def resume_moves(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """Yield the folder of prepared files, locked by this process; remove it afterwards if it is empty.
-
-    Raises:
-        RunError: another push is preparing the run, or a file cannot be written.
-    """
+    """Yield the folder of prepared files, locked by this process; remove it afterwards if it is empty."""
     beside = folder / PREPARING
     with writing(beside, RunError, "make room for its token tables, or push with --tables none"):
         beside.mkdir(exist_ok=True)
@@ -213,16 +188,13 @@ def _table_files(manifest: Mapping[str, Any]) -> list[str]:
     return [name for name in manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
 
 
-def _replaced(manifest: Mapping[str, Any], tasks: list[_TableTask], tables: Tables) -> list[str]:
-    return _table_files(manifest) if tasks or tables == "none" else []
-
-
 def _to_do(
     folder: Path, manifest: Mapping[str, Any], tables: Tables
 ) -> tuple[list[_TableTask], dict[str, list[str]], list[str]]:
     """Return tables to write, ledger files to merge, and tables to remove."""
     tasks = _tasks(folder, manifest, tables)
-    return tasks, {} if tables == "none" else _merges(manifest), _replaced(manifest, tasks, tables)
+    merges = {} if tables == "none" else _merges(manifest)
+    return tasks, merges, _table_files(manifest) if tasks or tables == "none" else []
 
 
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
@@ -317,10 +289,7 @@ class Push:
     delete: tuple[str, ...]
     """Files of an earlier push that this run does not have."""
     tag: str
-    """Tag of these bytes on the Hub: the first digits of the SHA-256 that manifest.json records of itself.
-
-    In a dry run with ``first`` or ``dropped``, it is the tag of the unchanged run.
-    """
+    """Tag of these bytes on the Hub: the first digits of the SHA-256 that manifest.json records of itself."""
     commits: int = 1
     """Number of commits, or 0 if nothing is sent or deleted."""
     commit: str | None = None
@@ -404,55 +373,47 @@ def push(
     seen_by = client.visibility_of(repo, visibility, private)
     check_tables(tables)
     with open_run(run, "") as folder:
-        return _push(folder, repo, seen_by, dry_run=dry_run, instead_of=instead_of, tables=tables, num_proc=num_proc)
-
-
-def _push(
-    folder: Path,
-    repo: str,
-    visibility: client.Visibility,
-    *,
-    dry_run: bool,
-    instead_of: str | None,
-    tables: Tables,
-    num_proc: int,
-) -> Push:
-    resume_moves(folder)
-    manifest = read_sealed(folder)
-    _check_limits(folder, manifest)
-    _check_whole(folder, manifest)
-    client.read_card(folder / CARD)
-    first, dropped = changed_tables(folder, manifest, tables)
-    with client.hub_errors(repo, client.NOTHING_SENT):
-        api = client.connect(signed_in=not dry_run)
-        there = client.read_repository(api, repo)
-        client.check_same_visibility(repo, visibility, there)
-    if not dry_run:
-        prepare(folder, tables, num_proc)
-        manifest, first, dropped = read_sealed(folder), [], []
+        resume_moves(folder)
+        manifest = read_sealed(folder)
         _check_limits(folder, manifest)
-    card = client.read_card(folder / CARD)
-    digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
-    # A person may edit the card of a finished run.
-    digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
-    client.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
-    with client.hub_errors(repo, client.NOTHING_SENT):
-        tag = f"{client.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
-        earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
-        planned = _plan(folder, digests, repo, tag, there or client.Repository(visibility, "", {}, {}), earlier)
-        _check_instead_of(instead_of, planned, there, earlier)
-        before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
-        if there and before and not before.is_like(folder / CARD, digests[CARD]):
-            client.check_card_is_ours(api, repo, there.head)
-        if dry_run:
-            unseen = there is None and not client.is_signed_in()
-            return replace(
-                planned, problems=tuple(card_problems(card)), first=tuple(first), dropped=tuple(dropped), unseen=unseen
-            )
-        if CARD in planned.send:
-            client.check_front_matter(folder / CARD, card)
-    with client.hub_errors(repo, client.SOME_SENT):
-        return _carry_out(api, folder, planned, there)
+        _check_whole(folder, manifest)
+        client.read_card(folder / CARD)
+        tasks, _, dropped = _to_do(folder, manifest, tables)
+        first = [f"{TOKEN_TABLES}/{task.file.name}" for task in tasks]
+        with client.hub_errors(repo, client.NOTHING_SENT):
+            api = client.connect(signed_in=not dry_run)
+            there = client.read_repository(api, repo)
+            client.check_same_visibility(repo, seen_by, there)
+        if not dry_run:
+            prepare(folder, tables, num_proc)
+            manifest, first, dropped = read_sealed(folder), [], []
+            _check_limits(folder, manifest)
+        card = client.read_card(folder / CARD)
+        digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
+        # A person may edit the card of a finished run.
+        digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
+        client.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+        with client.hub_errors(repo, client.NOTHING_SENT):
+            tag = f"{client.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
+            earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
+            planned = _plan(folder, digests, repo, tag, there or client.Repository(seen_by, "", {}, {}), earlier)
+            _check_instead_of(instead_of, planned, there, earlier)
+            before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
+            if there and before and not before.is_like(folder / CARD, digests[CARD]):
+                client.check_card_is_ours(api, repo, there.head)
+            if dry_run:
+                unseen = there is None and not client.is_signed_in()
+                return replace(
+                    planned,
+                    problems=tuple(card_problems(card)),
+                    first=tuple(first),
+                    dropped=tuple(dropped),
+                    unseen=unseen,
+                )
+            if CARD in planned.send:
+                client.check_front_matter(folder / CARD, card)
+        with client.hub_errors(repo, client.SOME_SENT):
+            return _carry_out(api, folder, planned, there)
 
 
 def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -637,7 +598,7 @@ def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository)
 
 
 def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[Any]]:
-    """Return the operations of each commit; files that ``says_how_to_read`` accepts are removed first, added last."""
+    # Files that tell how to read the data are removed first and added last.
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     def says_how(operation: Any) -> bool:
@@ -668,7 +629,6 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
 
 def _check_sent(folder: Path, planned: Push, there: client.Repository) -> None:
     """Compare the files on the Hub with the sent ones, by the Hub's own digests."""
-    for name, size in (*planned.send.items(), *planned.unchanged.items()):
-        found = there.files.get(name)
-        if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):
+    for name, digest in planned.digests.items():
+        if name not in there.files or not there.files[name].is_like(folder / name, digest):
             raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")

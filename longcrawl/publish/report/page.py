@@ -1,12 +1,8 @@
 """HTML report of a run on one page.
 
-The page needs no network and runs no script but its own. Text of crawled pages is escaped. A Content-Security-Policy
-allows the one script and the one style sheet by their SHA-256 and forbids all requests, which protects the reader even
-if some text were not escaped.
-
-Tables are HTML without styles, scripts or links of their own, and all their text is escaped. They do not use
-:class:`longcrawl.core.display.Table`, which has inline styles, forbidden by the policy, and no groups of columns and
-rows.
+Text of crawled pages is escaped. A Content-Security-Policy allows the one script and the one style sheet by their
+SHA-256 and forbids all requests. It forbids the inline styles of :class:`longcrawl.core.display.Table`, so tables are
+made here.
 """
 
 import base64
@@ -28,14 +24,22 @@ import yaml
 
 from longcrawl.core.addresses import url_hosts
 from longcrawl.core.display import Table, percent
-from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, value_tables
+from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, largest_rules, value_tables
 from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
 from longcrawl.publish.questions import clusters
-from longcrawl.publish.report import removed_documents as texts
-from longcrawl.publish.report.removed_documents import escape, removed_documents
+from longcrawl.publish.report.removed_documents import (
+    RemovedDocument,
+    RemovedDocuments,
+    brief,
+    cluster_list,
+    escape,
+    facts_list,
+    removed_documents,
+    text_block,
+)
 from longcrawl.run.analysis import Analysis, Lengths, length_table
 from longcrawl.run.card.sections import Limit, compared_lengths, known_limits
 from longcrawl.run.card.write import CARD, PICTURE_FOLDER
@@ -137,7 +141,7 @@ MOST_RULES = 60
 """Most rules shown of one stage."""
 MOST_NOTES = 50
 LONGEST_NOTE = 1_000
-_CODE, _CODE_SPAN = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
+_CODE = re.compile(r"`([^`]+)`")
 
 EDIT_COLUMNS = [
     Column("", kind="bar"),
@@ -190,22 +194,24 @@ def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
         return '<p class="empty">No document was removed.</p>'
     most = max([count for row in left for count in row.rules.values()], default=0) or 1
     removed = sum(row.removed for row in left)
-    groups = [(_stage(row), list(_reasons(row, places, most, removed))) for row in left]
+    groups = [(_heading(row, row.removed, "removed"), list(_reasons(row, places, most, removed))) for row in left]
     return grouped_table(REASON_COLUMNS, [each for each in groups if each[1]])
 
 
 def edit_table(funnel: Funnel) -> str:
     """Return the changes that the rules of each stage made in documents, or "" if there are none."""
     changed = [(row, row.edits) for row in funnel if row.edits is not None]
-    groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
+    groups = [
+        (_heading(row, edits.documents, f"changed, in {edits.unit}"), list(_rule_edits(edits)))
+        for row, edits in changed
+    ]
     shown = grouped_table(EDIT_COLUMNS, groups)
     said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those in one document."
     return f'{shown}<p class="note">{said}</p>' if groups else ""
 
 
-def _changed(row: FunnelRow, edits: EditCounts) -> str:
-    said = f"{edits.documents:,} of {row.documents_in:,} changed, in {edits.unit}"
-    return f'{named(row.stage)} <span class="value">{said}</span>'
+def _heading(row: FunnelRow, count: int, done: str) -> str:
+    return f'{named(row.stage)} <span class="value">{count:,} of {row.documents_in:,} {done}</span>'
 
 
 def _rule_edits(edits: EditCounts) -> Iterator[Cells]:
@@ -216,14 +222,8 @@ def _rule_edits(edits: EditCounts) -> Iterator[Cells]:
         yield [named(rule), bar((counts.touched / most, "gone")), *figures]
 
 
-def _stage(row: FunnelRow) -> str:
-    return f'{named(row.stage)} <span class="value">{row.removed:,} of {row.documents_in:,} removed</span>'
-
-
 def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, removed: int) -> Iterator[Cells]:
-    ranked = sorted(row.rules.items(), key=lambda rule: (-rule[1], rule[0]))
-    rest = sum(count for _, count in ranked[MOST_RULES:])
-    for rule, count in [*ranked[:MOST_RULES], *([("others", rest)] if rest else [])]:
+    for rule, count in largest_rules(row.rules, MOST_RULES):
         place = places.get((row.stage, rule))
         link = named(rule) if place is None else f'<a href="#removed-{place}">{named(rule)}</a>'
         shares = [percent(count / max(row.documents_in, 1)), percent(count / max(removed, 1))]
@@ -232,13 +232,12 @@ def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, r
 
 def notes(limits: Sequence[Limit]) -> str:
     """Return statements as a list, with code between backticks, except in their cited parts."""
-    shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
+    shown = []
+    for said, cited in limits[:MOST_NOTES]:
+        quoted = f"<bdi>{escape(shortened(cited, LONGEST_NOTE))}</bdi>." if cited else ""
+        shown.append(_CODE.sub(r"<code>\1</code>", escape(said)) + quoted)
     more = [f"and {len(limits) - MOST_NOTES:,} more, in manifest.json"] if len(limits) > MOST_NOTES else []
     return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"
-
-
-def _cited(cited: str) -> str:
-    return f"<bdi>{escape(shortened(cited, LONGEST_NOTE))}</bdi>." if cited else ""
 
 
 MOST_DOMAINS = 15
@@ -285,15 +284,9 @@ def _total(lengths: Lengths) -> str:
 
 
 def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
-    """Return the domains of kept documents beside those of removed documents.
+    """Return an HTML table of the domains of kept and of removed documents, or "" if no domain is known.
 
-    Args:
-        analysis: counts of the kept documents.
-        hosts: known hosts of the removed documents.
-        whole: whether these are all removed documents, or a sample.
-
-    Returns:
-        A table as HTML, or "" if no domain is known.
+    ``hosts`` are those of all removed documents if ``whole``, else of a sample.
     """
     left = Counter(hosts)
     if not analysis.domains and not left:
@@ -377,18 +370,18 @@ class ReportPage:
     """Content of a report; :meth:`html` returns the page."""
 
     manifest: Mapping[str, Any]
-    removed: texts.RemovedDocuments
+    removed: RemovedDocuments
     clusters: Clusters
 
     def html(self) -> str:
         """Return the page; the same run gives the same bytes."""
-        style, script = _asset("report.css"), _asset("report.js")
+        style, script = read_template("report.css"), read_template("report.js")
         filled = [(name, title, body) for name, title, body in self._sections() if body]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in filled)
         parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in filled)
-        return Template(_asset("report.html")).substitute(
+        return Template(read_template("report.html")).substitute(
             policy=_policy(style, script),
-            title=texts.escape(self.manifest["recipe"]["name"]),
+            title=escape(self.manifest["recipe"]["name"]),
             style=style,
             header=self._header(),
             links=links,
@@ -402,7 +395,7 @@ class ReportPage:
         yield "reasons", "Why documents were removed", self._reasons()
         yield "removed", "Removed documents", self._removed()
         yield "edits", "Changes in documents", edit_table(self._funnel)
-        yield "clusters", "Duplicates", texts.cluster_list(self.clusters) if self.clusters.count else ""
+        yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths()
         yield "places", "Domains and languages", self._places()
         yield "notes", "Known limits", self._notes()
@@ -417,24 +410,16 @@ class ReportPage:
         return Analysis.from_dict(self.manifest["analysis"])
 
     def _header(self) -> str:
-        recipe, funnel = self.manifest["recipe"], self._funnel
-        output = self.manifest["output"]
-        left = funnel.documents - funnel.kept
-        tiles = [("documents read", funnel.documents), ("removed", left), ("kept", funnel.kept)]
-        whole = max(funnel.documents, 1)
-        figures = [
-            (name if name == "documents read" else f"{name}, {percent(count / whole)}", f"{count:,}")
-            for name, count in tiles
-        ]
-        facts = [
-            ("recipe", recipe["name"]),
-            ("digest", self.manifest["digest"]),
-            (output["format"], RESULTS[output["format"]].summary(output)),
-        ]
-        about = f'<p class="about">{texts.escape(recipe["about"])}</p>' if recipe["about"] else ""
+        recipe, funnel, output = self.manifest["recipe"], self._funnel, self.manifest["output"]
+        figures = [("documents read", f"{funnel.documents:,}")]
+        for name, count in (("removed", funnel.documents - funnel.kept), ("kept", funnel.kept)):
+            figures.append((f"{name}, {percent(count / max(funnel.documents, 1))}", f"{count:,}"))
+        facts = [("recipe", recipe["name"]), ("digest", self.manifest["digest"])]
+        facts.append((output["format"], RESULTS[output["format"]].summary(output)))
+        about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe["about"] else ""
         name = recipe["card"]["pretty_name"] or recipe["name"]
-        tiles_shown, facts_shown = texts.facts_list(figures, "tiles"), texts.facts_list(facts, "facts")
-        return f"<h1><bdi>{texts.escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
+        tiles_shown, facts_shown = facts_list(figures, "tiles"), facts_list(facts, "facts")
+        return f"<h1><bdi>{escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
     def _reasons(self) -> str:
         places: dict[tuple[str, str], int] = {}
@@ -447,12 +432,12 @@ class ReportPage:
             left = self.removed.removed or self._funnel.documents - self._funnel.kept
             said = "The ledger of the run is missing." if left else "No document was removed."
             return f'<p class="empty">{said}</p>'
-        note = f'<p class="note">{texts.escape(self.removed.note)}</p>' if self.removed.note else ""
+        note = f'<p class="note">{escape(self.removed.note)}</p>' if self.removed.note else ""
         said = self.removed.summary()
         items = "".join(_document(number, document) for number, document in enumerate(self.removed))
         return (
-            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marks show the matched text.</p>{note}"
-            f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
+            f"<p>{escape(said[:1].upper() + said[1:])}. Marks show the matched text.</p>{note}"
+            f'{read_template("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
     def _lengths(self) -> str:
@@ -464,15 +449,11 @@ class ReportPage:
         hosts = [host for host in _hosts(self.removed) if host]
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
         others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
+        counted = [("of kept documents", each) for each in others]
+        counted += [("counted by stages", each) for each in value_tables(self._funnel)]
         tables = "".join(
-            f"<section><h3>{texts.escape(title)}</h3>{drawn(each)}</section>"
-            for title, each in [
-                *((f"{each.columns[0].title.capitalize()} of kept documents", each) for each in others),
-                *(
-                    (f"{each.columns[0].title.capitalize()} counted by stages", each)
-                    for each in value_tables(self._funnel)
-                ),
-            ]
+            f"<section><h3>{escape(each.columns[0].title.capitalize())} {where}</h3>{drawn(each)}</section>"
+            for where, each in counted
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
@@ -482,8 +463,8 @@ class ReportPage:
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
-        versions = texts.facts_list(self.manifest["versions"].items())
-        shown = texts.escape(shortened(recipe, LONGEST_RECIPE))
+        versions = facts_list(self.manifest["versions"].items())
+        shown = escape(shortened(recipe, LONGEST_RECIPE))
         return (
             "<p>The same recipe over the same input gives the same bytes:</p>"
             '<pre class="command">longcrawl run recipe.yaml --out FOLDER</pre>'
@@ -493,35 +474,29 @@ class ReportPage:
 
     def _data(self) -> str:
         """Return the filter values for the script, as JSON that cannot begin or end a tag or comment."""
-        hosts = _hosts(self.removed)
         removed = [
-            {
-                "stage": each.reason.stage,
-                "rule": each.reason.rule,
-                "domain": host or "",
-                "language": each.language or "",
-            }
-            for each, host in zip(self.removed, hosts, strict=True)
+            {"stage": one.reason.stage, "rule": one.reason.rule, "domain": host or "", "language": one.language or ""}
+            for one, host in zip(self.removed, _hosts(self.removed), strict=True)
         ]
         return json.dumps({"removed": removed}, separators=(",", ":")).translate(SCRIPT_ESCAPES)
 
 
-def _document(number: int, document: texts.RemovedDocument) -> str:
+def _document(number: int, document: RemovedDocument) -> str:
     reason = document.reason
     heading = (
         f"<b>{named(reason.rule)}</b> "
-        f'<span class="value">{texts.escape(shortened(texts.brief(reason), 60))}</span> '
-        f'<span class="opening" dir="auto">{texts.escape(document.opening or reason.id)}</span>'
+        f'<span class="value">{escape(shortened(brief(reason), 60))}</span> '
+        f'<span class="opening" dir="auto">{escape(document.opening or reason.id)}</span>'
     )
-    note = f'<p class="note">{texts.escape(shortened(document.note, 1_000))}</p>' if document.note else ""
-    text = texts.text_block(document.passages, "Text") if document.passages else ""
+    note = f'<p class="note">{escape(shortened(document.note, 1_000))}</p>' if document.note else ""
+    text = text_block(document.passages, "Text") if document.passages else ""
     return (
         f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
-        f"{texts.facts_list(document.facts())}{note}{text}</details>"
+        f"{facts_list(document.facts())}{note}{text}</details>"
     )
 
 
-def _hosts(removed: texts.RemovedDocuments) -> list[str | None]:
+def _hosts(removed: RemovedDocuments) -> list[str | None]:
     urls = pa.chunked_array([pa.array([document.url for document in removed], pa.string())])
     hosts: list[str | None] = url_hosts(urls).to_pylist()
     return hosts
@@ -538,18 +513,11 @@ def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
 
 
 def _policy(style: str, script: str) -> str:
+    scripts, styles = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (script, style))
     return (
-        f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; img-src data:; "
+        f"default-src 'none'; script-src 'sha256-{scripts}'; style-src 'sha256-{styles}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _source(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return read_template(name)
 
 
 REPORT = "report.html"
@@ -565,12 +533,8 @@ def write_report(
 ) -> Path | str:
     """Write a report of a run as one HTML file, which needs no network and runs no script but its own.
 
-    It has the funnel, reasons, lengths, domains, languages, some of the removed documents with the matched passages
-    marked, and the largest clusters of duplicates with differences. Texts are read again from the run's source; if
-    that is missing, the page has a note. The same run and source give the same bytes.
-
-    An existing report or an empty file is replaced, but no other file. The report cannot be written to a path that
-    belongs to the run, or into a folder that the run has created. The target is checked before anything is read.
+    Texts of removed documents are read again from the run's source; if that is missing, the page has a note. An
+    existing report or an empty file is replaced, but no other file.
 
     Args:
         run: the folder of a finished run, or its URL.
@@ -583,26 +547,23 @@ def write_report(
         Path of the file, or its URL.
 
     Raises:
-        RunError: the run is not finished, its manifest is incomplete, or ``out`` cannot be written or belongs to
-            something else.
+        RunError: the run is not finished, its manifest is incomplete, or ``out`` belongs to something else.
         LedgerError: a number is less than 1, or the ledger is damaged.
     """
     with open_run(run, LEDGER) as folder:
         bring(folder / REPORT)
         target = folder / REPORT if out is None else Path(out)
-        _write_report(folder, target, per_rule, most, most_clusters)
+        manifest = read_manifest(folder)
+        place = _place(target, folder, manifest)
+        # A page from the manifest alone finds an invalid manifest before the ledger is read.
+        with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
+            ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
+        page = ReportPage(
+            manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)
+        ).html()
+        with writing(target, RunError, ELSEWHERE):
+            write_text(place, page)
         return url_of(target) or target
-
-
-def _write_report(folder: Path, target: Path, per_rule: int, most: int, most_clusters: int) -> None:
-    manifest = read_manifest(folder)
-    place = _place(target, folder, manifest)
-    # A page from the manifest alone finds an invalid manifest before the ledger is read.
-    with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
-        ReportPage(manifest, texts.RemovedDocuments((), 0), Clusters((), 0, 0)).html()
-    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
-    with writing(target, RunError, ELSEWHERE):
-        write_text(place, page)
 
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
@@ -631,7 +592,6 @@ def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[st
 
 
 def _is_report_or_empty(file: Path) -> bool:
-    """Return whether a file is empty or a report."""
     if not file.is_file():
         return False
     with file.open("rb") as opened:

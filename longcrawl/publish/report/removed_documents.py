@@ -1,7 +1,4 @@
-"""Samples of removed documents and duplicates, with marks where rules matched.
-
-Their HTML is inert for any text.
-"""
+"""Samples of removed documents and duplicates, with marks where rules matched; their HTML is inert for any text."""
 
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,10 +34,15 @@ LONGEST = 800
 """Most characters shown of one place."""
 MOST_PLACES = 300
 
-_TAGS = {"same": "", "marked": "mark", "removed": "del", "added": "ins"}
-_REPLACEMENT = 0xFFFD
+_MARKUP = {
+    "same": "{}",
+    "marked": "<mark>{}</mark>",
+    "removed": "<del>{}</del>",
+    "added": "<ins>{}</ins>",
+    "left out": "<em> [… {} …] </em>",
+}
 _HARMLESS = {
-    **dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], _REPLACEMENT),
+    **dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], 0xFFFD),
     **{control: 0x2400 + control for control in range(32) if control not in b"\t\n"},
     0x7F: 0x2421,
 }
@@ -114,15 +116,7 @@ def _inside(text: str, begin: int, end: int, places: Sequence[Place]) -> Iterato
 
 def as_html(pieces: Iterable[Passage]) -> str:
     """Mark passages with ``mark``, ``del`` and ``ins``, without attributes."""
-    return "".join(map(_piece, pieces))
-
-
-def _piece(piece: Passage) -> str:
-    said = escape(piece.text)
-    if piece.kind == "left out":
-        return f"<em> [… {said} …] </em>"
-    tag = _TAGS[piece.kind]
-    return f"<{tag}>{said}</{tag}>" if tag else said
+    return "".join(_MARKUP[piece.kind].format(escape(piece.text)) for piece in pieces)
 
 
 def clean(text: str) -> str:
@@ -340,15 +334,9 @@ COLUMNS = ("url", "language", "signals", "duplicate")
 
 
 def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> RemovedDocuments:
-    """Choose some of the documents removed by each rule of each stage, and mark the matched text.
+    """Choose up to ``per_rule`` documents removed by each rule of each stage, ``most`` in all, and mark what matched.
 
-    The choice depends only on document ids. Texts are read again from the run's source. Memory is limited to the
-    sample and one batch of the ledger.
-
-    Args:
-        run: the folder of a finished run.
-        per_rule: documents per rule.
-        most: most documents in total; if there are many rules, each has fewer.
+    The choice depends only on document ids. Texts are read again from the run's source.
 
     Raises:
         RunError: the run is not finished.
@@ -357,31 +345,25 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
     if min(per_rule, most) < 1:
         raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is empty; ask for 1 or more of each")
     with open_run(run, LEDGER) as folder:
-        return _removed_documents(folder, per_rule, most)
-
-
-def _removed_documents(folder: Path, per_rule: int, most: int) -> RemovedDocuments:
-    manifest = read_manifest(folder)
-    funnel = Funnel.from_dict(manifest["funnel"])
-    left = funnel.documents - funnel.kept
-    with open_ledger(folder / LEDGER) as ledger:
-        labels = [row.stage for row in funnel]
-        reasons = follow(ledger, labels, _choose(ledger, folder, labels, per_rule, most))
-        rows = ledger.count_rows()
-    wanted = {document for reason in reasons for document in (reason.id, reason.kept_id) if document is not None}
-    found, missing = source_documents(manifest, wanted, COLUMNS) if wanted else ({}, None)
-    stages, broken = _stages(folder)
-    documents = [_document(reason, found, stages) for reason in reasons]
-    notes = [] if rows == left else [_not_whole(rows, left)]
-    notes += [f"Texts are missing: {missing}."] * bool(missing) + [f"No marks: {broken}."] * bool(broken)
-    return RemovedDocuments(tuple(documents), max(rows, left), " ".join(notes) or None)
-
-
-def _not_whole(rows: int, left: int) -> str:
-    return (
-        f"The ledger has {rows:,} rows, but the funnel counts {left:,} removed documents, so documents and "
-        "duplicates shown are from these rows only: longcrawl verify RUN lists missing and changed files."
-    )
+        manifest = read_manifest(folder)
+        funnel = Funnel.from_dict(manifest["funnel"])
+        left = funnel.documents - funnel.kept
+        with open_ledger(folder / LEDGER) as ledger:
+            labels = [row.stage for row in funnel]
+            reasons = follow(ledger, labels, _choose(ledger, folder, labels, per_rule, most))
+            rows = ledger.count_rows()
+        wanted = {document for reason in reasons for document in (reason.id, reason.kept_id) if document is not None}
+        found, missing = source_documents(manifest, wanted, COLUMNS) if wanted else ({}, None)
+        stages, broken = _stages(folder)
+        documents = [_document(reason, found, stages) for reason in reasons]
+        notes = []
+        if rows != left:
+            notes.append(
+                f"The ledger has {rows:,} rows, but the funnel counts {left:,} removed documents, so documents and "
+                "duplicates shown are from these rows only: longcrawl verify RUN lists missing and changed files."
+            )
+        notes += [f"Texts are missing: {missing}."] * bool(missing) + [f"No marks: {broken}."] * bool(broken)
+        return RemovedDocuments(tuple(documents), max(rows, left), " ".join(notes) or None)
 
 
 def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: int, most: int) -> list[Reason]:
@@ -390,8 +372,7 @@ def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: in
     for batch in ledger.to_batches():
         rows = pa.table(batch)
         _check_rows(rows, run, labels)
-        hashes = keyed_hash(rows["id"].to_pylist(), "report", 0)
-        rows = rows.append_column("hash", pa.array(hashes))
+        rows = rows.append_column("hash", pa.array(keyed_hash(rows["id"].to_pylist(), "report", 0)))
         kept = _ranked(pa.concat_tables([kept.drop_columns("rank"), rows]))
         kept = kept.filter(pc.less(kept["rank"], per_rule))
     chosen = kept.sort_by([("rank", "ascending"), ("hash", "ascending"), ("id", "ascending")])[:most]
@@ -400,7 +381,6 @@ def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: in
 
 
 def _check_rows(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
-    """Reject rows of a ledger that do not belong to a run of these stages."""
     if empty := [name for name in ("id", "stage", "rule") if rows[name].null_count]:
         raise LedgerError(f"the ledger of {run} has rows without {empty[0]}; longcrawl verify lists the problems")
     unknown = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
@@ -425,7 +405,6 @@ def _ranked(rows: pa.Table) -> pa.Table:
 
 
 def _stages(folder: Path) -> tuple[Stages, str | None]:
-    """Return the stages of a run, or the reason why they cannot be created."""
     try:
         return load_recipe(folder / "recipe.yaml").stages, None
     except (LongCrawlError, OSError) as gone:
