@@ -152,16 +152,6 @@ def _display() -> Any:
     return display
 
 
-class _NoPandas:
-    """An importer that reports pandas as not installed."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        """Raise ModuleNotFoundError for pandas."""
-        if name == "pandas":
-            raise ModuleNotFoundError(name, name=name)
-
-
 def leave_pandas_out() -> None:
     """Let pyarrow look for pandas now and not find it: importing it takes half a second of CPU.
 
@@ -169,13 +159,13 @@ def leave_pandas_out() -> None:
     """
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return
-    sys.meta_path.insert(0, _NoPandas)
-    try:
-        import pyarrow as pa
+    import pyarrow as pa
 
+    path, sys.path = sys.path, []
+    try:
         pa.array([])
     finally:
-        sys.meta_path.remove(_NoPandas)
+        sys.path = path
 
 
 app = new_app("From a web crawl to long-context training data, with a reason for every removed document.", top=True)
