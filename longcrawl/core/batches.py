@@ -66,7 +66,6 @@ class Edited(NamedTuple):
     documents: pa.Table
     """All documents of the batch, in order."""
     checks: Sequence[Check]
-    """Every rule measured on the documents."""
     places: pa.Table
     """Changed places, :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
@@ -75,7 +74,6 @@ class Outcome(NamedTuple):
     """The result of a stage on a batch."""
 
     documents: pa.Table
-    """Kept documents, changed or not."""
     removed: pa.Table
     """Removed documents, each with the first rule that it fails, ``REMOVED_SCHEMA``."""
     places: pa.Table
@@ -105,11 +103,7 @@ def release_texts(table: pa.Table, held: pa.Table) -> pa.Table:
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
-    """Return the verdict of each document: its first failed check. A null in ``passes`` fails.
-
-    Raises:
-        StageError: ``checks`` is not a list of checks, or a check lacks a value or verdict for a document.
-    """
+    """Return the verdict of each document: its first failed check. A null in ``passes`` fails."""
     _check_lengths(rows, checks)
     failed_by = np.full(rows, -1, dtype=np.int64)
     for number, check in enumerate(checks):
@@ -151,15 +145,10 @@ _WHERE_FROM = {
     "language": ". Add the stage identify_language before it, or name its field: language_field of the source",
     "url": ". Name the field that has it: url_field of the source",
 }
-"""Hints on how to add a column that a stage needs, by column."""
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
-    """Return a column as a single array.
-
-    Raises:
-        StageError: the table has no such column. The message lists its columns.
-    """
+    """Return a column as a single array, or raise StageError with the columns of the table."""
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
         if name == "text" and "tokens" in table.column_names:
@@ -180,11 +169,7 @@ def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) 
 
 
 def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
-    """Return the column ``id`` as text.
-
-    Raises:
-        StageError: there is no such column, or a document has no id.
-    """
+    """Return the column ``id`` as text, or raise StageError if a document has none."""
     ids = pc.cast(column(table, "id", needed_by), pa.string())
     if ids.null_count:
         place = pc.index(ids.is_null(), True).as_py()
@@ -412,20 +397,14 @@ def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") ->
 
 
 def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
-    """Return the function of `datasets` that calls the stage, or None if other code calls it.
-
-    Raises:
-        StageError: the stage is called in a way in which `datasets` would misinterpret the result.
-    """
     if others or named:
         raise StageError(
             f"{stage} takes batches of documents alone: leave out with_indices, with_rank, input_columns and fn_kwargs"
         )
     caller = _find_caller()
-    if caller is not None and caller.method != method:
-        raise StageError(f"{stage} {_DOES[method]}: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
-    if caller is not None and not caller.batched:
-        raise StageError(f"{stage} works on batches: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
+    if caller is not None and (caller.method != method or not caller.batched):
+        does = _DOES[method] if caller.method != method else "works on batches"
+        raise StageError(f"{stage} {does}: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
     return caller
 
 

@@ -55,11 +55,7 @@ class Exchange:
         return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
 
     def read(self, partition: int) -> pa.Table:
-        """Return the table of a finished partition.
-
-        Raises:
-            DamagedWorkError: its file has changed since it was written.
-        """
+        """Return the table of a finished partition, or raise DamagedWorkError if its file has changed."""
         if self.folder is None:
             return self.held[partition]
         file = self._file(partition, "arrow")
@@ -112,27 +108,17 @@ class Engine(Protocol):
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:
         """Lock the directory ``work`` of a run while the context is open.
 
-        The context returns the engine that works in the directory, or None if another process has finished the run
-        meanwhile.
+        The context returns the engine that works in the directory, or None if another process has finished the run.
 
         Raises:
             RunError: another run is working in the directory.
         """
 
     def check(self) -> None:
-        """Check that this process still holds the lock, before it removes or publishes files that others may read.
-
-        :meth:`tasks` also checks it before its first and last result.
-
-        Raises:
-            RunError: another process has taken the lock.
-        """
+        """Raise RunError if another process has taken the lock; :meth:`tasks` also checks it first and last."""
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task and yield results in the order of completion.
-
-        The first error of a task is raised, and no further task is started.
-        """
+        """Call a function on every task and yield results as they complete; the first error stops new tasks."""
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Execute an exchange of the rows that ``step.make`` yields from each task."""
@@ -171,11 +157,7 @@ def pack_table(table: pa.Table) -> bytes:
 
 
 def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
-    """Deserialize a table of :func:`pack_table`.
-
-    Raises:
-        CorruptionError: the bytes have changed. The message names their origin.
-    """
+    """Deserialize a table of :func:`pack_table`; ``origin`` is for the message of :func:`without_checksum`."""
     with pa.ipc.open_stream(pa.py_buffer(without_checksum(packed, origin))) as stream:
         return stream.read_all()
 
@@ -313,10 +295,7 @@ class Sketched:
 
 
 def key_ranges(keys: npt.NDArray[np.uint64], count: Any) -> Longs:
-    """Assign each key to one of ``count`` ranges of equal width, by its upper 32 bits; sorted keys get sorted ranges.
-
-    ``count`` is one number, or an array with one per key.
-    """
+    """Assign each key to one of ``count`` equal ranges by its upper 32 bits; ``count`` may be one per key."""
     ranges: Longs = ((keys >> np.uint64(32)) * np.asarray(count, np.uint64) >> np.uint64(32)).astype(np.int64)
     return ranges
 

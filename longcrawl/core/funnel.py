@@ -32,7 +32,6 @@ class FunnelRow:
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Remaining documents by the values of the stage's ``counts``, as ``{"language": {"en": 5}}``; "" counts nulls."""
     edits: EditCounts | None = None
-    """Counts of the stage's edits, or None if it changed nothing."""
 
     @property
     def removed(self) -> int:
@@ -137,7 +136,6 @@ class Reference:
     """Published figures to compare a run with: the part of a recipe under ``reference``."""
 
     name: str = ""
-    """The work that the figures are from."""
     documents: Mapping[str, float] = field(default_factory=dict)
     """Share of all documents that remains after a stage, such as ``{language: 0.48}``."""
 

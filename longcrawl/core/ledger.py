@@ -47,9 +47,6 @@ ENCODING: dict[str, Any] = {
 MOST_COUNTED = 20_000_000
 """Maximum number of rows of a ledger in which repeated spans are counted, as their ids are held in memory."""
 
-LISTED = 10
-"""Maximum number of places printed per stage."""
-
 _VERDICT = "verdict of this edit: "
 _PLACES = "places of this edit"
 """Temporary columns of a crawl's documents, until their contents are moved to the ledgers."""
@@ -63,7 +60,6 @@ class RuleEdits(NamedTuple):
     touched: int
     """Characters or tokens that were cut, replaced or masked."""
     removed: int
-    """Decrease in characters or tokens."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ class EditCounts:
     """Counts of the edits by one stage, including edits of documents that it or a later stage removed."""
 
     documents: int
-    """Number of changed documents."""
     unit: str
     """Unit of the counts: "characters" or "tokens"."""
     rules: Mapping[str, RuleEdits]
@@ -145,7 +140,6 @@ class RepeatedSpan(NamedTuple):
     place: tuple[int, int] | None
     """Start and end, or None if the span contains no whole character."""
     others: int
-    """Number of other spans with the same beginning."""
 
 
 def count_edits(places: pa.Table) -> EditCounts | None:
@@ -267,10 +261,9 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
 
 
 class Edits(NamedTuple):
-    """The edits that one stage made in all documents."""
+    """The edits that one stage made in all documents, ``EDIT_SCHEMA``."""
 
     table: pa.Table
-    """``EDIT_SCHEMA``."""
     counts: EditCounts | None
 
 
@@ -493,11 +486,7 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
 
 
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
-    """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed.
-
-    Raises:
-        LedgerError: several documents with this id were removed.
-    """
+    """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed."""
     rows = ledger.to_table(filter=pc.field("id") == document).to_pylist()
     found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
     copies = len(rows) - len(found)
@@ -528,12 +517,7 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
 
 @contextmanager
 def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
-    """Open the directory of a ledger as one dataset; it has no tables if nothing was removed or edited.
-
-    Raises:
-        CorruptionError: a table has changed since it was written.
-        LedgerError: a table is damaged.
-    """
+    """Open the directory of a ledger as one dataset, without tables if nothing was removed; LedgerError if damaged."""
     with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
         yield scan_tables(sorted(folder.glob("*.parquet")), schema)
 
@@ -543,9 +527,8 @@ def number_rule(rule: str, number: int, of: int) -> str:
     return rule if of == 1 else f"{rule}_{number}"
 
 
-NAMED = 5
-"""Maximum number of removed documents named when a cluster is printed."""
-
+LISTED, NAMED = 10, 5
+"""Maximum number of places of a stage, and of removed documents of a cluster, that are printed."""
 _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
 
 
@@ -650,9 +633,7 @@ class Clusters:
 
     largest: tuple[Cluster, ...]
     count: int
-    """Number of all clusters."""
     removed: int
-    """Number of documents removed as duplicates."""
     note: str | None = None
     """Reason why diffs are missing."""
 

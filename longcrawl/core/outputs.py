@@ -137,11 +137,7 @@ class Output(ABC):
 
     @abstractmethod
     def writer(self, stages: Sequence[Stage]) -> Writer:
-        """Return the writer: these settings, completed from the stages (lengths, token type, tokenizer).
-
-        Raises:
-            StageError: the stages cannot feed this output. The message names the stage to add.
-        """
+        """Return the writer: these settings, completed from the stages; StageError if they cannot feed the output."""
 
 
 OUTPUTS: Registry[Output] = Registry("output", Output, StageError, kinds.OUTPUTS)
@@ -263,13 +259,11 @@ class Result(ABC):
     description: ClassVar[str]
     """Name of the file that describes the whole output, which is written last."""
     tags: ClassVar[tuple[str, ...]] = ()
-    """Tags of the dataset on the Hub."""
     citation: ClassVar[str] = ""
     """BibTeX entry of the work that the format follows."""
     fewer_files: ClassVar[str] = "settings that make fewer files"
-    """Recipe settings to recommend if there are too many files for the Hub."""
     smaller_files: ClassVar[str] = "settings that make smaller files"
-    """Recipe settings to recommend if files are too large for the Hub."""
+    """Recipe settings to recommend if there are too many files for the Hub, or too large ones."""
     feed: ClassVar[str] = ""
     """Default feed of ``longcrawl trace`` for this format; empty if no feed of longcrawl reads it."""
     lengths: ClassVar[str] = ""
@@ -302,11 +296,7 @@ class Result(ABC):
         return {}
 
     def card_template(self) -> str:
-        """Return the template of a card's section on loading: ``card.md`` beside this class, or ``cards/NAME.md``.
-
-        Raises:
-            StageError: there is no such file.
-        """
+        """Return the template of a card's section on loading: ``card.md`` beside this class, or ``cards/NAME.md``."""
         module = type(self).__module__
         if module.partition(".")[0] == "longcrawl":
             return read_template(f"{self.name}.md")
@@ -321,11 +311,7 @@ class Result(ABC):
             ) from missing
 
     def check_card(self) -> None:
-        """Check the card template before a run starts.
-
-        Raises:
-            StageError: the template is missing, has a ``$`` without a name, or has an unknown placeholder.
-        """
+        """Raise StageError if the card template is missing, or has a ``$`` alone or an unknown placeholder."""
         template = Template(self.card_template())
         for found in template.pattern.finditer(template.template):
             if found["invalid"] is not None:
@@ -365,19 +351,11 @@ class Result(ABC):
 
     @abstractmethod
     def verify(self, folder: Path) -> Verification:
-        """Verify every file.
-
-        Raises:
-            FormatError: ``folder`` has no output of this format.
-        """
+        """Verify every file, or raise FormatError if ``folder`` has no output of this format."""
 
     @abstractmethod
     def inspect(self, folder: Path, split: str, row: int) -> Inspection:
-        """Return facts about one split, and one of its rows.
-
-        Raises:
-            FormatError: the split or the row does not exist.
-        """
+        """Return facts about one split, and one of its rows; FormatError if they do not exist."""
 
     def ids(self, folder: Path) -> "pads.FileSystemDataset":
         """Return tables with a row per document: ``id``, and url, language, text and n_tokens if available.

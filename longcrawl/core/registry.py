@@ -328,11 +328,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return build(kind, settings, f"{where or self.what} {name!r}", error or self._error)
 
     def add(self, name: str, cls: type[K]) -> type[K]:
-        """Make a class a frozen dataclass and register it as ``name``.
-
-        Raises:
-            LongCrawlError: another class has this name.
-        """
+        """Make a class a frozen dataclass and register it as ``name``."""
         if "__repr__" not in vars(cls):
             cls.__repr__ = short_repr  # type: ignore[method-assign]  # a function of the module as a method
         made: Any = dataclass(frozen=True)(cls)
@@ -388,11 +384,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return self.find(name)
 
     def __setitem__(self, name: str, kind: type[T]) -> None:
-        """Register a class; a redefined class of the same path replaces the earlier one.
-
-        Raises:
-            LongCrawlError: another class has this name.
-        """
+        """Register a class; a redefined class of the same path replaces the earlier one, any other is an error."""
         path = _path(kind)
         other = _path(self._kinds[name]) if name in self._kinds else self._ours.get(name, path)
         if other != path:

@@ -19,10 +19,8 @@ from longcrawl.io.files import file_entries, remove, write_text
 
 Longs = npt.NDArray[np.int64]
 
-PROOF_TOKENS = 20
-"""Length in tokens of the windows of removed documents that are searched for."""
-PROOF_LETTERS = 100
-"""Length in characters of the windows of removed texts that are searched for."""
+PROOF_TOKENS, PROOF_LETTERS = 20, 100
+"""Length of the windows of removed documents that are searched for, in tokens or in characters."""
 BLOCK = 1 << 22
 """Windows hashed at a time."""
 _BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1

@@ -118,7 +118,6 @@ class BadFiles:
     fields: dict[str, int] = field(default_factory=dict)
     """Number of records with a value in each field named by a setting; no entry for a field that no record has."""
     checksums: Checksums = "first"
-    """When readers may compare checksums."""
     has_unchecked: bool = False
     """Whether the reader may have returned data of the current file before comparing its checksum."""
 
@@ -134,11 +133,7 @@ class BadFiles:
         return self.checksums
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
-        """Record a bad file, with a warning under the policy "warn".
-
-        Raises:
-            SourceError: the policy is "error".
-        """
+        """Record a bad file, with a warning under the policy "warn" and SourceError under "error"."""
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
             # Continuing is no advice if a field is misspelled: there would be no documents.
@@ -212,7 +207,6 @@ class Source(ABC):
 
     name: ClassVar[str]
     homepage: ClassVar[str] = "https://huggingface.co/docs/datasets"
-    """Homepage of the release or format."""
     license: ClassVar[str] = "unknown"
     """Licence of the documents, shown in ``dataset.info``."""
     on_bad_files: OnBadFiles

@@ -199,18 +199,11 @@ class Stage(ABC):
         return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
 
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
-        """Measure a batch for this and the following stages at once; return it with columns of results, and the stages.
-
-        Each of these stages drops its column.
-        """
+        """Measure a batch for this and following stages at once; return it with a column for each, and the stages."""
         return table, ()
 
     def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # stages that measure use it
-        """Measure every rule on a batch, in order of precedence.
-
-        Raises:
-            StageError: the stage does not judge documents.
-        """
+        """Measure every rule on a batch, in order of precedence, or raise StageError if the stage has no rules."""
         raise StageError(f"{self!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
 
     def judge(self, table: pa.Table) -> pa.Table:
@@ -262,19 +255,11 @@ class Stage(ABC):
         return None
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index of kept documents, given their sketches.
-
-        Raises:
-            StageError: the stage has no index.
-        """
+        """Write the index of kept documents, given their sketches, or raise StageError if the stage has none."""
         raise StageError(f"{self.name} has no index")
 
     def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index like :meth:`save_index`, with the sketches in many tasks.
-
-        Raises:
-            StageError: the stage has no index.
-        """
+        """Write the index like :meth:`save_index`, with the sketches in many tasks."""
         raise StageError(f"{self.name} has no index")
 
     def used_indexes(self) -> dict[str, str]:
@@ -311,11 +296,7 @@ class Judge(Stage):
         return Edited(table, self.checks(table), PLACE_SCHEMA.empty_table())
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
-        """Return the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document.
-
-        Raises:
-            StageError: `datasets` calls the stage in another way.
-        """
+        """Return the mask that ``Dataset.filter(stage, batched=True)`` takes; StageError for any other call."""
         kept: list[bool] = pc.is_null(
             self.judge(Batch(self.name, "filter", batch, others, named).table)["rule"]
         ).to_pylist()
@@ -337,11 +318,7 @@ class Rewrite(Stage):
         return Edited(rewritten, (), changed_places(table, rewritten))
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
-        """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
-
-        Raises:
-            StageError: `datasets` calls the stage in another way, or would keep a column that the stage removes.
-        """
+        """Rewrite a batch of ``Dataset.map(stage, batched=True)``; StageError for any other call."""
         documents = Batch(self.name, "map", batch, others, named)
         return documents.answer(self.rewrite(documents.table), self.rewrites)
 
@@ -366,11 +343,7 @@ class Edit(Stage):
         return Edited(edited, checks, changed_places(table, edited))
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
-        """Edit a batch of ``Dataset.map(stage, batched=True)``, without the removed rows.
-
-        Raises:
-            StageError: `datasets` calls the stage in another way, or would keep a column that the stage removes.
-        """
+        """Edit a batch of ``Dataset.map(stage, batched=True)``, without removed rows; StageError for any other call."""
         documents = Batch(self.name, "map", batch, others, named)
         edited, checks = self.edit(documents.table)
         kept = pc.is_null(first_failure(edited.num_rows, checks)["rule"]).combine_chunks()
@@ -400,11 +373,7 @@ class Survey(Stage):
         return "order" if self.orders else "removals"
 
     def trace(self, table: pa.Table) -> "Edited":
-        """Add sort keys to the documents, for a survey that only orders them.
-
-        Raises:
-            StageError: the survey removes or changes documents, so it must see all of them first.
-        """
+        """Add sort keys to the documents; StageError for a survey that does more than order them."""
         if self.needs != "order":
             raise StageError(f"{self.name} needs all documents and cannot run inside a part")
         ordered = with_column(table, SORT_KEY, self.sketch(table)[SORT_KEY])
@@ -433,11 +402,7 @@ class Survey(Stage):
         return None
 
     def removals(self, sketches: pa.Table) -> pa.Table:
-        """Return the removals (``REMOVAL_SCHEMA``) from the sketches of all documents.
-
-        Raises:
-            StageError: ``resolve`` returned something other than removals.
-        """
+        """Return the removals (``REMOVAL_SCHEMA``) from the sketches of all documents."""
         answer = self.resolve(sketches)
         if not isinstance(answer, pa.Table):
             raise StageError(
@@ -447,22 +412,14 @@ class Survey(Stage):
         return answer
 
     def order(self, sketches: pa.Table) -> npt.NDArray[np.int64]:
-        """Return the order of documents from the sketches of all documents: int64, rows of sketches.
-
-        Raises:
-            StageError: ``resolve`` returned something other than an order.
-        """
+        """Return the order of documents from the sketches of all documents: int64, rows of sketches."""
         answer = self.resolve(sketches)
         if not isinstance(answer, Order):
             raise StageError(f"{self.name} orders documents, and does not answer with an Order: set orders = False")
         return answer.indices
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Reject a call on a batch, which would silently remove nothing.
-
-        Raises:
-            StageError: always.
-        """
+        """Raise StageError for a call on a batch, which would silently remove nothing."""
         raise StageError(f"{self.name} needs all documents at once, not a batch: write lc.Crawl(dataset) | stage")
 
 

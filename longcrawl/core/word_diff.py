@@ -15,12 +15,8 @@ from typing import Literal, NamedTuple
 from longcrawl.core.display import counted
 from longcrawl.errors import one_line
 
-AROUND = 12
-"""Words shown before and after a difference."""
-LONGEST = 60
-"""Maximum number of words shown of one difference."""
-SHOWN = 10
-"""Maximum number of differences shown."""
+AROUND, LONGEST, SHOWN = 12, 60, 10
+"""Words shown around a difference and of a difference, and differences shown, at most."""
 COMPARED = 1_000_000
 """Characters compared of each text."""
 

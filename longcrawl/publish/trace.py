@@ -75,6 +75,12 @@ def trace(
 ) -> Trace:
     """Return the documents in a training step, and their text.
 
+    >>> print(lc.trace("quickstart", step=7, row=0, batch_size=2, context_length=512))  # doctest: +SKIP
+    quickstart/rectangle  step 7
+    row 0
+    0-511  numpy/doc/…, tokens 1,024 to 1,535
+    ...
+
     Args:
         data: a feed, or the path of a run, of one of its outputs, of token shards, or of JSON lines.
         step: index of the batch, counted from 0 and equal on all ranks.

@@ -29,14 +29,12 @@ from longcrawl.publish.hub import client
 from longcrawl.urls import REPOSITORY
 
 KNOWN = ("longcrawl64",)
-"""Datasets that can be fetched, by the name of their recipe."""
 SPLITS = ("train", "heldout")
 Files = Mapping[str, client.RemoteFile]
 """Files of an array, by name in its folder."""
 
 REQUESTS = 16
 BEGUN = ".fetch"
-"""Folder of finished parts, inside the rectangle's folder."""
 VOCABULARY = 50_257
 """Number of GPT-2 ids; the article's 50,304 includes padding."""
 
@@ -50,7 +48,6 @@ class Request:
     revision: str
     """Commit of the repository."""
     array: str
-    """Path of the array in the repository."""
     split: str
     rows: int
     context: int
@@ -124,7 +121,11 @@ def fetch(
     array = spec.open_split(f"hf://datasets/{repo}@{commit}/{place}".removesuffix("/"), split)
     inside = f"{place}/{array.name}/".removeprefix("/")
     there = {path.removeprefix(inside): file for path, file in listed.items() if path.startswith(inside)}
-    request, complete = _plan(name, repo, commit, inside.rstrip("/"), array, there, rows, context, split, zarr_format)
+    length = context or array.shape[1]
+    bands, count, complete = _choose_bands(repo, array, there, rows, length)
+    if zarr_format == 2 and (array.engine != "direct" or array.layout.index_at != "none"):
+        raise HubError(f"{repo} has no files of one blosc chunk each, which could be copied: ask for --zarr-format 3")
+    request = Request(name, repo, commit, inside.rstrip("/"), split, count, length, zarr_format, bands)
     if begun is not None and begun != request:
         raise HubError(f"{target} holds another fetch, {begun}: choose another folder, or type that one again")
     done = Fetched(str(target), repo, commit, split, request.rows, request.context, complete, array.shape[0])
@@ -186,19 +187,11 @@ def _find_array(repo: str, listed: Mapping[str, client.RemoteFile], split: str) 
     return first.rpartition("/")[0].rpartition("/")[0]
 
 
-def _plan(
-    name: str,
-    repo: str,
-    commit: str,
-    path: str,
-    array: spec.SplitArray,
-    there: Files,
-    rows: int | None,
-    context: int | None,
-    split: str,
-    zarr_format: Literal[2, 3],
-) -> tuple[Request, int]:
-    layout, length = array.layout, context or array.shape[1]
+def _choose_bands(
+    repo: str, array: spec.SplitArray, there: Files, rows: int | None, length: int
+) -> tuple[tuple[int, ...], int, int]:
+    """Return the bands to fetch, the number of rows to take from them, and the number of complete rows."""
+    layout = array.layout
     if length > array.shape[1]:
         raise HubError(
             f"context is {length:,}, rows of {repo} have {array.shape[1]:,} tokens: ask for at most that many"
@@ -219,9 +212,7 @@ def _plan(
         warn_user(f"{repo} has {complete:,} complete rows of {length:,} tokens, and {rows:,} were asked for")
     count = min(rows or complete, complete)
     taken = int(np.searchsorted(np.cumsum(heights), count)) + 1
-    if zarr_format == 2 and (array.engine != "direct" or layout.index_at != "none"):
-        raise HubError(f"{repo} has no files of one blosc chunk each, which could be copied: ask for --zarr-format 3")
-    return Request(name, repo, commit, path, split, count, length, zarr_format, tuple(order[:taken])), complete
+    return tuple(order[:taken]), count, complete
 
 
 def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: Files) -> None:

@@ -8,7 +8,7 @@ Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows o
 are written to ``.push`` and then moved. A list of the moves is written first, so that a repeated push completes them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,14 +58,13 @@ class _TableTask:
     """Task to write one file of tokens."""
 
     file: Path
-    output: Path
     rows: TokenRows
     start: int
     stop: int
     shown: str
     """Name of the text column: BEGINNING or TEXT."""
-    json_escaped: bool
-    end_of_text: int | None
+    decode: Callable[[pa.Table], pa.Table] | None
+    """Adds the text column, or None without a tokenizer."""
 
     @property
     def marker(self) -> Path:
@@ -203,35 +202,27 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
     if tables == "none" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
         return []
     described = manifest["output"]
-    name, shown = described["format"], TEXT if tables == "text" else BEGINNING
-    escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
-    found, tasks = RESULTS[name].token_rows(folder / name), []
-    if found and shown == TEXT and not (folder / name / TOKENIZER).exists():
-        raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
+    output, shown = folder / described["format"], TEXT if tables == "text" else BEGINNING
+    found, tasks, decode = RESULTS[described["format"]].token_rows(output), [], None
+    if (output / TOKENIZER).exists():
+        escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
+        decode = partial(with_texts, output=output, shown=shown, json_escaped=escaped, end_of_text=end_of_text)
+    elif found and shown == TEXT:
+        raise RunError(f"{output} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
     for split, rows in found.items():
         count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
         bounds = [rows.rows * number // count for number in range(count + 1)]
         for number in range(count):
             file = folder / PREPARING / TOKEN_TABLES / f"{split}-{number:05d}-of-{count:05d}.parquet"
-            part = _TableTask(
-                file, folder / name, rows, bounds[number], bounds[number + 1], shown, escaped, end_of_text
-            )
-            tasks.append(part)
+            tasks.append(_TableTask(file, rows, bounds[number], bounds[number + 1], shown, decode))
     return tasks
 
 
 def _write_table(task: _TableTask) -> dict[str, Any]:
     """Write one file of tokens and its marker."""
     tables = task.rows.read(task.start, task.stop)
-    if (task.output / TOKENIZER).exists():
-        texts = partial(
-            with_texts,
-            output=task.output,
-            shown=task.shown,
-            json_escaped=task.json_escaped,
-            end_of_text=task.end_of_text,
-        )
-        tables = map(texts, tables)
+    if task.decode is not None:
+        tables = map(task.decode, tables)
     with whole_file(task.file) as beside, GroupedTable(beside) as written:
         first = next(tables)
         for group in row_groups(chain([first], tables), first.schema):
@@ -402,14 +393,9 @@ def push(
             if there and before and not before.is_like(folder / CARD, digests[CARD]):
                 client.check_card_is_ours(api, repo, there.head)
             if dry_run:
+                planned = replace(planned, problems=tuple(card_problems(card)), first=tuple(first))
                 unseen = there is None and not client.is_signed_in()
-                return replace(
-                    planned,
-                    problems=tuple(card_problems(card)),
-                    first=tuple(first),
-                    dropped=tuple(dropped),
-                    unseen=unseen,
-                )
+                return replace(planned, dropped=tuple(dropped), unseen=unseen)
             if CARD in planned.send:
                 client.check_front_matter(folder / CARD, card)
         with client.hub_errors(repo, client.SOME_SENT):

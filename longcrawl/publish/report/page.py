@@ -137,9 +137,8 @@ def named(name: Any) -> str:
     return f'<bdi dir="ltr">{broken}</bdi>'
 
 
-MOST_RULES = 60
-"""Most rules shown of one stage."""
-MOST_NOTES = 50
+MOST_RULES, MOST_NOTES, MOST_DOMAINS = 60, 50, 15
+"""Most rules shown of one stage, notes, and domains of kept and of removed documents."""
 LONGEST_NOTE = 1_000
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -240,8 +239,6 @@ def notes(limits: Sequence[Limit]) -> str:
     return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"
 
 
-MOST_DOMAINS = 15
-"""Most domains of kept and of removed documents."""
 NOT_COUNTED = "Lengths at the source were not counted: it has no texts, or pages before extraction."
 
 

@@ -24,14 +24,8 @@ from longcrawl.run.recipe import load_recipe
 from longcrawl.text import UrlFilter, explain
 from longcrawl.text.explain import Explanation, SeenText
 
-SHOWN = 2_400
-"""Most characters shown of one text."""
-OPENING = 300
-"""Characters shown from the beginning of a long text with marks."""
-AROUND = 160
-"""Characters shown on either side of a place."""
-LONGEST = 800
-"""Most characters shown of one place."""
+SHOWN, OPENING, AROUND, LONGEST = 2_400, 300, 160, 800
+"""Characters shown of a text, of its beginning if it has marks, on either side of a place, and of a place, at most."""
 MOST_PLACES = 300
 
 _MARKUP = {
@@ -259,10 +253,8 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:.4g}"
 
 
-MOST_CHARACTERS = 6_000
-"""Most characters shown of one difference, counted over both texts."""
-LONGEST_STRETCH = 1_000
-"""Most characters of one stretch, which may be a single endless word."""
+MOST_CHARACTERS, LONGEST_STRETCH = 6_000, 1_000
+"""Most characters shown of one difference, counted over both texts, and of one stretch of it."""
 LONGEST_FACT = 600
 LONGEST_CLUSTER_NAME = 200
 
