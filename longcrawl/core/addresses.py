@@ -6,6 +6,7 @@ mappings, and numeric hosts are parsed as IPv4 addresses. ``faß.de`` becomes ``
 
 import ipaddress
 import re
+import socket
 import string
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
@@ -41,7 +42,7 @@ def spell_host(host: str) -> str:
     >>> spell_host("www.Bücher.example."), spell_host("FAß.de"), spell_host("0x7f.1"), spell_host("[2001:DB8:0::1]")
     ('www.xn--bcher-kva.example', 'xn--fa-hia.de', '127.0.0.1', '2001:db8::1')
     """
-    lowered = host.lower() if host.isascii() else _lower_ascii(host)
+    lowered = host.lower() if host.isascii() else "".join(each.lower() if each < "\x80" else each for each in host)
     if _PLAIN.fullmatch(lowered) or len(host) > MOST_HOST:
         return lowered.rstrip(".")
     inner = lowered[1:-1] if lowered.startswith("[") and lowered.endswith("]") else lowered
@@ -91,10 +92,6 @@ def without_dot_segments(path: str) -> str:
     return "/".join(kept)
 
 
-def _lower_ascii(host: str) -> str:
-    return "".join(letter.lower() if letter < "\x80" else letter for letter in host)
-
-
 def _to_ascii(host: str) -> str | None:
     """Decode escapes, map by UTS 46, and encode labels beyond ASCII in Punycode; None if that fails."""
     import idna
@@ -125,26 +122,12 @@ def _ascii_label(label: str) -> str:
 def _spell_ipv4(host: str) -> str | None:
     """Return a numeric host as a dotted decimal IPv4 address, or None if it is not one."""
     parts = host.split(".")
-    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+    if len(host) > MOST_HOST or not all(map(_NUMBER.fullmatch, parts)):
         return None
-    numbers = [_number(part) for part in parts]
-    last = numbers.pop()
-    if last is None or None in numbers or any(number > 255 for number in numbers if number is not None):
+    try:
+        return socket.inet_ntoa(socket.inet_aton(".".join("0" if part in ("0x", "0X") else part for part in parts)))
+    except OSError:
         return None
-    if last >= 256 ** (4 - len(numbers)):
-        return None
-    whole = last + sum(number << 8 * (3 - place) for place, number in enumerate(numbers) if number is not None)
-    return ".".join(str(byte) for byte in whole.to_bytes(4, "big"))
-
-
-def _number(part: str) -> int | None:
-    if len(part) > MOST_HOST:
-        return None
-    if part[:2] in ("0x", "0X"):
-        return int(part[2:] or "0", 16)
-    if part.startswith("0"):
-        return int(part, 8) if not set(part) & set("89") else None
-    return int(part)
 
 
 def _spell_ipv6(host: str) -> str:

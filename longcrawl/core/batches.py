@@ -409,7 +409,6 @@ def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapp
 
 
 def _find_caller() -> Caller | None:
-    """Inspect the frames of `datasets` outwards from the one that called the stage."""
     frames = list(_frames_of_datasets(inspect.currentframe()))
     if not frames:
         return None
@@ -417,20 +416,16 @@ def _find_caller() -> Caller | None:
     called = next((place for place, frame in enumerate(frames) if _settings(frame)), 0)
     settings = _settings(frames[called])
     removed = settings.get("remove_columns") or ()
+    # Frames further out may hold the batch of an earlier stage.
+    tables = (frame.f_locals.get(name) for frame in frames[: called + 1] for name in ("pa_inputs", "pa_table"))
     return Caller(
         method="filter" if "mask" in function else "map",
         batched=settings.get("batched", True),
         takes_tables=module == "datasets.arrow_dataset",
         streams=module == "datasets.iterable_dataset",
         removes=frozenset([removed] if isinstance(removed, str) else removed),
-        # Frames further out may hold the batch of an earlier stage.
-        table=next((table for table in map(_formatted_table, frames[: called + 1]) if table is not None), None),
+        table=next((each for each in tables if isinstance(each, pa.Table)), None),
     )
-
-
-def _formatted_table(frame: FrameType) -> pa.Table | None:
-    found = (frame.f_locals.get(name) for name in ("pa_inputs", "pa_table"))
-    return next((table for table in found if isinstance(table, pa.Table)), None)
 
 
 def _frames_of_datasets(here: FrameType | None) -> Iterator[FrameType]:

@@ -46,7 +46,10 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
     if isinstance(documents, datasets.IterableDataset):
         # A stream may not know its columns, and must not be read before documents are requested.
         return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
-    return documents if "id" in documents.column_names else _numbered(documents, source)
+    if "id" in documents.column_names:
+        return documents
+    _warn_of_ids(source)
+    return documents.add_column("id", _ids(source, range(len(documents))))
 
 
 def with_crawl(documents: Documents, passed: Iterable[str]) -> Documents:
@@ -184,11 +187,6 @@ def _with_text_ids(table: pa.Table) -> pa.Table:
     if "id" not in table.column_names or not is_respelled(table.schema.field("id").type):
         return table
     return with_column(table, "id", as_text(table["id"]))
-
-
-def _numbered(documents: datasets.Dataset, source: str) -> datasets.Dataset:
-    _warn_of_ids(source)
-    return documents.add_column("id", _ids(source, range(len(documents))))
 
 
 def _numbered_stream(documents: datasets.IterableDataset, source: str) -> datasets.IterableDataset:

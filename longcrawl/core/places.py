@@ -264,7 +264,6 @@ def _changed(before: str, after: str) -> tuple[int, int, int]:
 
 
 def _equal(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
-    """Count the equal characters at the start."""
     differs = one != other
     return int(differs.argmax()) if differs.any() else len(differs)
 

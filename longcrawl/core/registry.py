@@ -147,11 +147,8 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             wants = spell(hint)
             unquoted = "a, b" in wants and isinstance(value, tuple) and bool in map(type, value)
             hint = "; quote 'no', 'on' and the like, which YAML reads as false and true" if unquoted else ""
-            raise error(f"{_public_name(type(instance))}.{field.name} takes {wants}, got {quoted(value)}{hint}")
-
-
-def _public_name(cls: type) -> str:
-    return next(each.__name__ for each in cls.__mro__ if not each.__name__.startswith("_"))
+            owner = next(each.__name__ for each in type(instance).__mro__ if not each.__name__.startswith("_"))
+            raise error(f"{owner}.{field.name} takes {wants}, got {quoted(value)}{hint}")
 
 
 def short_repr(instance: Any) -> str:
@@ -215,7 +212,6 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 
 def _as_yaml(value: Any) -> str:
-    """Format a default as in a recipe."""
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 

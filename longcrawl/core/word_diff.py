@@ -128,7 +128,6 @@ def _anchors(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
-    """Return the runs of words that occur once, with their positions, in order."""
     places: dict[tuple[str, ...], int] = {}
     for place, run in enumerate(zip(*(words[shift:] for shift in range(_ANCHOR)), strict=False)):
         places[run] = -1 if run in places else place
@@ -151,7 +150,6 @@ def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: i
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the words at the start that are equal in both."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (word, other_word) in pairs if word != other_word), min(len(one), len(other)))
 
@@ -170,7 +168,6 @@ def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> 
 
 
 def _same(words: Sequence[str], first: int, last: int) -> Iterator[DiffPiece]:
-    """Yield the first and the last of some equal words."""
     if len(words) <= first + last + 1:
         if words:
             yield DiffPiece("same", "".join(words))

@@ -88,12 +88,8 @@ def read_lengths(
     in the tables of a composed dataset. In other token lists it is counted if it is the last token and ``end_of_text``
     names it. Token counts and texts do not include it.
 
-    Args:
-        path: local path, or the URL of a file or of a run.
-        tokenizer: a file or a Hub id; texts are then tokenised, even if there are token counts.
-        text_field: field that contains the text.
-        end_of_text: id that separates documents in shards without an index, and ends token lists.
-        beginnings: collects the first tokens of documents, if tokens are read.
+    With a ``tokenizer``, texts are tokenised, even if there are token counts. ``beginnings`` collects the first tokens
+    of documents, if tokens are read. For the other arguments see :func:`compose`.
 
     Raises:
         SourceError: the path does not exist, cannot be read, or has no document lengths.
@@ -104,7 +100,8 @@ def read_lengths(
     read: Reader = partial(_lengths_of_file, end_of_text=end_of_text, beginnings=first)
     if encoder is not None:
         read = partial(_tokenised, encoder=encoder, text_field=text_field, beginnings=first)
-    with open_output(path, tables_of_lengths=encoder is None) if _may_be_run(str(path)) else nullcontext(path) as here:
+    may_be_run = given_url(path) is not None and not has_ending(str(path), (*EXTENSIONS, *SHARDS))
+    with open_output(path, tables_of_lengths=encoder is None) if may_be_run else nullcontext(path) as here:
         files = _files(str(here), end_of_text, tokenised=encoder is not None)
         none = DocumentLengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         found = [none, *(each for file in files for each in read(file))]
@@ -127,7 +124,10 @@ def column_lengths(
     lengths: Longs = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     if beginnings is not None and pa.types.is_integer(lists.type.value_type):
         beginnings.add_lists(lists)
-    ended = _ended(lists, lengths, end_of_text)
+    ended = np.zeros(len(lengths), np.bool_)
+    if end_of_text is not None:
+        last = np.cumsum(lengths)[lengths > 0] - 1
+        ended[lengths > 0] = pc.equal(pc.list_flatten(lists).take(pa.array(last)), end_of_text).to_numpy()
     return DocumentLengths(lengths if name == "tokens" else np.asarray(column.to_numpy(), np.int64), ended)
 
 
@@ -139,14 +139,6 @@ def _unended(lengths: Longs) -> DocumentLengths:
     return DocumentLengths(lengths, np.zeros(len(lengths), np.bool_))
 
 
-def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
-    ended = np.zeros(len(lengths), np.bool_)
-    if end_of_text is not None:
-        last = np.cumsum(lengths)[lengths > 0] - 1
-        ended[lengths > 0] = pc.equal(pc.list_flatten(lists).take(pa.array(last)), end_of_text).to_numpy()
-    return ended
-
-
 def _known(names: list[str], where: str) -> str:
     for name in COLUMNS:
         if name in names:
@@ -154,13 +146,7 @@ def _known(names: list[str], where: str) -> str:
     raise SourceError(f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: {_COUNT}")
 
 
-def _may_be_run(path: str) -> bool:
-    """Return whether a path is a URL without the ending of a document file."""
-    return given_url(path) is not None and not has_ending(path, (*EXTENSIONS, *SHARDS))
-
-
 def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
-    """List the files that a path refers to."""
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
         base = str(_output(Path(base)))

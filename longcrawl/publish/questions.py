@@ -180,7 +180,6 @@ def why(run: str | Path, document: str) -> Reason:
 
 
 def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
-    """Return the reason for a document's removal, or None if it was kept, and the changes to its text."""
     with open_ledger(folder / LEDGER) as ledger:
         reason = find_reason(ledger, [row.stage for row in funnel], document)
     with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
@@ -291,7 +290,6 @@ def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterato
 
 
 def _is_among(ids: "pads.FileSystemDataset", document: str, made_by: str) -> bool:
-    """Return whether tables have a document with this id."""
     with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
         if "id" not in ids.schema.names:
             raise LedgerError(
@@ -337,7 +335,6 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
 
 
 def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
-    """Read the URLs of some documents from the source of a run."""
     source, bad_files = recorded_source(manifest["recipe"]), BadFiles("skip")
     for part in source.splits()["train"] if len(ids) else ():
         if part.name in manifest["inputs"]:

@@ -165,7 +165,6 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
 
 
 def _usual(path: str) -> tuple[str, str]:
-    """Return the path to open for a given path, and its usual feed."""
     if path.endswith(JSON_LINES):
         return path, "jsonl"
     if is_url(path):

@@ -109,8 +109,6 @@ def _verify_url(url: str) -> Verification:
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder behind a URL."""
-
     root: str
     files: Any
     path: str
@@ -159,7 +157,6 @@ class _Place:
         return sorted(str(each)[len(self.path) :].strip("/") for each in found)
 
     def _digest(self, name: str, most: int) -> tuple[int, str]:
-        """Read a file in pieces until it ends or exceeds ``most`` bytes."""
         digest, size = hashlib.sha256(), 0
         with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
             while size <= most and (block := file.read(8 * BLOCK)):

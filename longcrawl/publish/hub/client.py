@@ -126,18 +126,14 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
         cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
         raise HubError(_sentence(repo, cause, again)) from wrong
     except (LookupError, TypeError, AttributeError) as wrong:
-        if not _is_of_the_client(wrong):
+        # `huggingface_hub` itself raises these for unexpected answers of other servers.
+        *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
+        if not str(innermost.f_globals.get("__name__")).startswith("huggingface_hub."):
             raise
         raise HubError(
             f"the server for {repo} did not answer like the Hugging Face Hub ({type(wrong).__name__} in "
             "huggingface_hub): check HF_ENDPOINT and your proxy"
         ) from wrong
-
-
-def _is_of_the_client(wrong: BaseException) -> bool:
-    # `huggingface_hub` itself raises these for unexpected answers of other servers.
-    *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
-    return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
 
 
 def _sentence(repo: str, wrong: BaseException, again: str) -> str:
@@ -161,7 +157,6 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 
 
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
-    """Describe an error response of the Hub, and what to do."""
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as its message asks, or an hour"
     what, todo = {
         401: ("does not accept your token for {}", "type `hf auth login`, or set HF_TOKEN again"),

@@ -188,7 +188,6 @@ def _write(folder: Path, split: str, groups: Iterable[pa.Table]) -> None:
 def _commit(
     api: "HfApi", folder: Path, repo: str, visibility: client.Visibility, there: client.Repository | None
 ) -> None:
-    """Send changed files and delete obsolete ones in one commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     if there is None:

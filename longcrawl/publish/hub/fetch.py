@@ -157,7 +157,6 @@ def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | N
 
 
 def _begun(target: Path) -> Request | None:
-    """Return the request of a finished or stopped fetch in a folder, or None if the folder is empty."""
     if (target / spec.DESCRIPTION).is_file():
         found = spec.read_description(target).get("fetched")
     else:

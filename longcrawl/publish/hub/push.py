@@ -55,8 +55,6 @@ MERGED = "merged-"
 
 @dataclass(frozen=True)
 class _TableTask:
-    """Task to write one file of tokens."""
-
     file: Path
     rows: TokenRows
     start: int
@@ -98,9 +96,10 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     manifest = read_sealed(folder)
     if not any(_to_do(folder, manifest, tables)):
         return
-    if not _is_ours(folder, manifest):
+    file = folder / CARD
+    if not is_marked(file.read_text("utf-8")) and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
         warn_user(
-            f"{folder / CARD} has no comments of longcrawl, so it cannot name token tables and none are written: "
+            f"{file} has no comments of longcrawl, so it cannot name token tables and none are written: "
             "move it away and type `longcrawl card`, or push with --tables none"
         )
         return
@@ -178,11 +177,6 @@ def _identity(manifest: Mapping[str, Any]) -> str:
     return str(manifest["files"].get(f"{result.name}/{result.description}", {}).get("sha256"))
 
 
-def _is_ours(folder: Path, manifest: Mapping[str, Any]) -> bool:
-    file = folder / CARD
-    return is_marked(file.read_text("utf-8")) or checksum(file) == manifest["files"].get(CARD, {}).get("sha256")
-
-
 def _table_files(manifest: Mapping[str, Any]) -> list[str]:
     return [name for name in manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
 
@@ -219,7 +213,6 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
 
 
 def _write_table(task: _TableTask) -> dict[str, Any]:
-    """Write one file of tokens and its marker."""
     tables = task.rows.read(task.start, task.stop)
     if task.decode is not None:
         tables = map(task.decode, tables)
@@ -547,7 +540,9 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Reposito
     commit = _commit(api, folder, planned, there)
     if commit != there.head:
         there = _found(api, planned.repo)
-        _check_sent(folder, planned, there)
+        for name, digest in planned.digests.items():
+            if name not in there.files or not there.files[name].is_like(folder / name, digest):
+                raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")
     if planned.tag not in there.tags:
         api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
     return replace(planned, commit=commit)
@@ -561,7 +556,6 @@ def _found(api: "HfApi", repo: str) -> client.Repository:
 
 
 def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository) -> str:
-    """Commit additions and deletions, and return the last commit."""
     from huggingface_hub.errors import HfHubHTTPError
 
     left = [part for part in _parts(folder, planned, there) if part]
@@ -611,10 +605,3 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
     if planned.begins or client.UNFINISHED in there.files:
         parts[-1].append(CommitOperationDelete(client.UNFINISHED, is_folder=False))
     return parts
-
-
-def _check_sent(folder: Path, planned: Push, there: client.Repository) -> None:
-    """Compare the files on the Hub with the sent ones, by the Hub's own digests."""
-    for name, digest in planned.digests.items():
-        if name not in there.files or not there.files[name].is_like(folder / name, digest):
-            raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")

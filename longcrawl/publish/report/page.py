@@ -165,18 +165,14 @@ def funnel_table(rates: RemovalRates) -> str:
     kinds = [column.kind for column in rates.columns[1:]]
     for (left, gone), (name, *cells) in zip(stages, rates, strict=True):
         drawn = bar((left / whole, "kept"), (gone / whole, "gone"))
-        count, *others = map(_figure, cast("list[float | None]", cells), kinds)
+        figures = zip(cast("list[float | None]", cells), kinds, strict=True)
+        count, *others = (percent(each) if kind == "share" or each is None else f"{each:,}" for each, kind in figures)
         lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *others])
     shown = key(("kept", "kept by the stage"), ("gone", "removed"))
     return shown + table("funnel", "stage", columns, lines)
 
 
-def _figure(number: float | None, kind: str) -> str:
-    return percent(number) if kind == "share" or number is None else f"{number:,}"
-
-
 def _funnel_columns(rates: RemovalRates) -> list[Column]:
-    """Return the columns of removal rates, with their groups."""
     columns = [Column("kept", "kept", "documents", "main"), Column("removed", "removed", "documents")]
     columns += [Column(name, name, "documents") for name in ("of all", "of before")]
     if rates.has_characters:
@@ -267,17 +263,16 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
     for group, line in (("at the source", ""), ("kept", "second")):
         columns += [Column("documents", group, group, line), Column("share", group=group, kind=line)]
     shown = key(("came", "share of the documents at the source"), ("kept", "share of the kept documents"))
-    said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
+    said = "; ".join(
+        f"{name} {sum(each.total.values()):,} {each.unit} in all and {each.mean:,.0f} on average"
+        for name, each in (("at the source", before), ("kept", after))
+    )
     return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
 
 
 def _lengths(lengths: Lengths, title: str, kind: str) -> str:
     shown = key((kind, "share of documents"), ("other", f"share of {lengths.unit}"))
     return f"<section><h3>{escape(title)}</h3>{shown}{drawn(length_table(lengths), kind)}</section>"
-
-
-def _total(lengths: Lengths) -> str:
-    return f"{sum(lengths.total.values()):,} {lengths.unit} in all and {lengths.mean:,.0f} on average"
 
 
 def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
@@ -393,9 +388,11 @@ class ReportPage:
         yield "removed", "Removed documents", self._removed()
         yield "edits", "Changes in documents", edit_table(self._funnel)
         yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
-        yield "lengths", "Lengths", self._lengths()
+        before = self.manifest.get("source_lengths")
+        yield "lengths", "Lengths", length_tables(before and Lengths.from_dict(before), self._analysis)
         yield "places", "Domains and languages", self._places()
-        yield "notes", "Known limits", self._notes()
+        limits, inputs = notes(known_limits(self.manifest)), notes(_input_notes(self.manifest))
+        yield "notes", "Known limits", f"{limits}<h3>Input</h3>{inputs}"
         yield "recipe", "Recipe", self._recipe()
 
     @property
@@ -437,10 +434,6 @@ class ReportPage:
             f'{read_template("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
-    def _lengths(self) -> str:
-        found = self.manifest.get("source_lengths")
-        return length_tables(None if found is None else Lengths.from_dict(found), self._analysis)
-
     def _places(self) -> str:
         analysis = self._analysis
         hosts = [host for host in _hosts(self.removed) if host]
@@ -454,9 +447,6 @@ class ReportPage:
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
-
-    def _notes(self) -> str:
-        return f"{notes(known_limits(self.manifest))}<h3>Input</h3>{notes(_input_notes(self.manifest))}"
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
@@ -500,7 +490,6 @@ def _hosts(removed: RemovedDocuments) -> list[str | None]:
 
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
-    """List the parts of the input that are in no document, and the encodings."""
     rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest["left_out"].items())
     left_out = [Limit("Records that the source excluded, by rule: ", rules)] * bool(rules)
     encodings = ", ".join(f"{name} {count:,}" for name, count in manifest.get("encodings", {}).items())

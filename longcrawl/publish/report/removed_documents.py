@@ -310,7 +310,6 @@ def text_block(pieces: Sequence[Passage], name: str) -> str:
 
 
 def _pieces(cluster: Cluster) -> Iterator[Passage]:
-    """Yield the pieces of a difference, up to ``MOST_CHARACTERS``."""
     left = MOST_CHARACTERS
     for piece in cluster.diff.pieces if cluster.diff is not None else ():
         if left <= 0:
@@ -384,7 +383,6 @@ def _check_rows(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
 
 
 def _ranked(rows: pa.Table) -> pa.Table:
-    """Number the rows of each stage and rule by their hashes."""
     order = [(name, "ascending") for name in ("stage", "rule", "hash", "id")]
     ordered = rows.sort_by(order)
     groups = [ordered[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in ("stage", "rule")]
@@ -435,7 +433,6 @@ def _difference_of_texts(text: str, kept: str | None, reason: Reason) -> tuple[t
 
 
 def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[tuple[Passage, ...], str | None]:
-    """Mark the text that a rule matched, as its stage saw it."""
     text: str = source["text"]
     labels = [label for label, _ in stages]
     if reason.stage not in labels:
@@ -456,7 +453,6 @@ def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[
 
 
 def _of_url(stage: UrlFilter, url: str | None, rule: str | None) -> str:
-    """Describe the part of a URL that a rule matched."""
     matches = stage.matches(pa.table({"url": pa.array([url], pa.large_string())}))[0]
     found = next((each.matched for each in matches if each.rule == rule), None)
     return "The rule checks the URL." if not found else f"The rule checks the URL, and matched: {found}."
