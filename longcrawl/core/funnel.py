@@ -178,11 +178,6 @@ class RemovalRates(Tabular):
             columns += [Column("characters", "count", 8), *counts[1:]]
         return columns + ([Column(self.reference.name, "share", 8)] if self.reference.documents else [])
 
-    @property
-    def head(self) -> list[str]:
-        """Titles of the columns."""
-        return [column.title for column in self.columns]
-
     def __iter__(self) -> Iterator[list[Cell]]:
         """Yield the cells of each row, the input first: a name, counts and shares of 1; None if not counted."""
         funnel = self.funnel

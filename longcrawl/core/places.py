@@ -81,11 +81,6 @@ class Spans:
         """Pickle only the table, so that fingerprints do not depend on cached properties."""
         return Spans, (self.table,)
 
-    def of(self, ids: pa.Array) -> tuple[Longs, Longs]:
-        """Return the spans of documents: int64 [n], indices into ``ids``, and int64 [n, 2], start and end."""
-        rows, chosen = self.rows_of(ids)
-        return rows, self.units(chosen)
-
     def units(self, rows: Longs) -> Longs:
         """Return the start and end of rows of ``table``, int64 [n, 2]."""
         return self._places[rows]

@@ -165,9 +165,12 @@ def short_repr(instance: Any) -> str:
 
 
 def _is_default(field: "dataclasses.Field[Any]", value: Any) -> bool:
-    factory = field.default_factory
-    default = field.default if factory is dataclasses.MISSING else factory()
+    default = _default(field)
     return type(value) is type(default) and bool(value == default)
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:
@@ -202,17 +205,13 @@ def describe_fields(cls: type) -> list[tuple[str, str, str]]:
     """
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.init]
-    return [(field.name, spell(hints[field.name]), _default(field)) for field in fields]
+    return [(field.name, spell(hints[field.name]), _as_yaml(_default(field))) for field in fields]
 
 
-def _default(field: "dataclasses.Field[Any]") -> str:
-    if field.default is not dataclasses.MISSING:
-        return _as_yaml(plain(field.default))
-    return "must be given" if field.default_factory is dataclasses.MISSING else _as_yaml(plain(field.default_factory()))
-
-
-def _as_yaml(value: Any) -> str:
-    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+def _as_yaml(default: Any) -> str:
+    if default is dataclasses.MISSING:
+        return "must be given"
+    return json.dumps(default) if default is None or isinstance(default, bool) else repr(plain(default))
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -72,17 +72,9 @@ def read_lengths(
 ) -> DocumentLengths:
     """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
-    ============================================ ====================================================================
-    ``path``                                     source of the numbers
-    ============================================ ====================================================================
-    a finished run or a single output            its tables of documents, or its files
-    a token shard, ``.bin`` or ``.ds``           the ends of its entries: each window counts as a document
-    ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
-    ``.csv`` or ``.tsv``                         the field ``n_tokens``
-    the same, and ``.txt``, with a tokenizer     the texts, tokenised
-    a folder, a glob                             all such files in it, sorted by name; a folder with shards counts only
-                                                 these, and flat shards only with ``end_of_text``
-    ============================================ ====================================================================
+    Of a run or an output, these are its tables of documents, or its files; of a token shard, its entries. Of Parquet,
+    JSON and CSV files, it is the field ``n_tokens`` or the length of ``tokens``. A folder with shards counts only these,
+    and flat shards only with ``end_of_text``.
 
     The end-of-text token is always counted in token shards, in Parquet files that record theirs (``token-parquet``) and
     in the tables of a composed dataset. In other token lists it is counted if it is the last token and ``end_of_text``

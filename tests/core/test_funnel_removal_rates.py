@@ -30,13 +30,13 @@ def test_documents_count_from_the_input_and_characters_from_where_there_are_any(
 
 def test_without_characters_there_are_no_columns_for_them():
     funnel = Funnel("text", 4, (FunnelRow("min_chars", 4, 1),))
-    assert RemovalRates(funnel).head == ["stage", "kept", "of all", "of before"]
+    assert [column.title for column in RemovalRates(funnel).columns] == ["stage", "kept", "of all", "of before"]
     assert [len(row) for row in RemovalRates(funnel)] == [4, 4]
 
 
 def test_published_figures_stand_beside_their_stages():
     rates = RemovalRates(FUNNEL, Reference("RefinedWeb", {"language": 0.48}))
-    assert rates.head[-1] == "RefinedWeb"
+    assert rates.columns[-1].title == "RefinedWeb"
     assert [row[-1] for row in rates] == [None, None, None, 0.48, None]
 
 

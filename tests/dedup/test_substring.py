@@ -745,9 +745,9 @@ def test_spans_are_found_by_id_and_pickle_without_what_was_asked():
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
     spans = Spans(pa.table(columns, names=["document", "id", "start", "end"]))
     before = pickle.dumps(spans)
-    found = spans.of(pa.array(["n", "y", "m", "x"]))
-    assert [each.tolist() for each in found] == [[1, 3, 3], [[0, 9], [1, 2], [4, 5]]]
-    assert [each.tolist() for each in spans.of(pa.array(["n"]))] == [[], []]
+    found, chosen = spans.rows_of(pa.array(["n", "y", "m", "x"]))
+    assert (found.tolist(), spans.units(chosen).tolist()) == ([1, 3, 3], [[0, 9], [1, 2], [4, 5]])
+    assert [each.tolist() for each in spans.rows_of(pa.array(["n"]))] == [[], []]
     assert pickle.dumps(spans) == before
     assert pickle.loads(before).table.equals(spans.table)
 
