@@ -145,8 +145,6 @@ def _spell_ipv6(host: str) -> str:
 def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the host of each URL, lowercased, without user, port, ``www.`` and trailing dot, or null if it has none.
 
-    ``UrlFilter`` documents which part of a URL is the host. Hosts are not encoded in Punycode here.
-
     >>> urls = ["https://me@WWW.Example.org.:80/a?b", "example.org/a", "urn:uuid:1", "/a", None]
     >>> url_hosts(pa.chunked_array([urls])).to_pylist()
     ['example.org', 'example.org', None, None, None]

@@ -220,9 +220,6 @@ class Batch:
 
     Formats change values, such as float64 to float32 in "numpy". So the table is the unformatted one if `datasets` has
     it, and columns that a stage does not change are returned as they were passed in.
-
-    Raises:
-        StageError: `datasets` calls the stage in a way in which it would misinterpret the result.
     """
 
     def __init__(
@@ -340,9 +337,6 @@ def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
     """Convert a batch of `datasets` (a table, a lazy batch, a data frame or a mapping of columns) to an Arrow table.
 
     The unformatted table ``behind`` the batch is returned if it is known and has the same columns.
-
-    Raises:
-        StageError: ``batch`` is a single example or a column. Stages work on batches of whole documents.
     """
     if isinstance(batch, pa.Table):
         return batch

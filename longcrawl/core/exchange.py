@@ -106,12 +106,9 @@ class Engine(Protocol):
     """Interface of engines, which execute the tasks of a run on one machine or on many."""
 
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:
-        """Lock the directory ``work`` of a run while the context is open.
+        """Lock the directory ``work`` of a run while the context is open; RunError if another run works in it.
 
         The context returns the engine that works in the directory, or None if another process has finished the run.
-
-        Raises:
-            RunError: another run is working in the directory.
         """
 
     def check(self) -> None:
@@ -168,11 +165,7 @@ def with_checksum(content: bytes | pa.Buffer) -> bytes:
 
 
 def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
-    """Check and remove the CRC-32 of :func:`with_checksum`.
-
-    Raises:
-        CorruptionError: the bytes have changed. The message names their origin.
-    """
+    """Check and remove the CRC-32 of :func:`with_checksum`; CorruptionError with the origin if bytes have changed."""
     view = memoryview(packed)
     if len(view) < CHECKSUM or zlib.crc32(view[CHECKSUM:]) != int.from_bytes(view[:CHECKSUM], "little"):
         raise CorruptionError(f"data from {origin} has been changed: its checksum differs")

@@ -572,10 +572,7 @@ class Cluster:
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """Ids of two documents to compare: the kept and the least similar removed one, or None if there is no pair.
-
-        If the kept document is in an earlier dataset, they are the two least similar removed ones.
-        """
+        """Ids to compare: the kept and the least similar removed document, or two removed ones, or None if too few."""
         direct = self.direct
         order = pc.sort_indices(direct, [("value", "ascending"), ("id", "ascending")])
         ids = direct["id"].take(order[:2]).to_pylist()
@@ -709,10 +706,7 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
 
 
 def _follow(duplicates: pa.Table, stages: Sequence[str]) -> pa.Table:
-    """Add the ``end`` of each chain of duplicates, and whether it is in an ``earlier`` dataset.
-
-    The last stage is first, because a kept document can only be removed by a later stage.
-    """
+    """Add the ``end`` of each chain of duplicates, and whether it is ``earlier``; the last stage is first."""
     known = LEDGER_SCHEMA.append(pa.field("end", pa.string())).append(pa.field("earlier", pa.bool_())).empty_table()
     for stage in reversed(stages):
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id")

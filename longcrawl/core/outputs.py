@@ -74,10 +74,9 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Execute a task and return a JSON-ready description of what was written.
+        """Execute a task and return a JSON-ready description, with bytes and SHA-256 of its ``files`` in ``target``.
 
-        Entries ``files`` and ``spilled`` have bytes and SHA-256 of files in ``target``, and of those that ``finish``
-        reads in ``spill``.
+        The entry ``spilled`` has those of the files in ``spill`` that ``finish`` reads.
         """
 
     @abstractmethod
@@ -358,10 +357,7 @@ class Result(ABC):
         """Return facts about one split, and one of its rows; FormatError if they do not exist."""
 
     def ids(self, folder: Path) -> "pads.FileSystemDataset":
-        """Return tables with a row per document: ``id``, and url, language, text and n_tokens if available.
-
-        By default these are the tables that match ``lengths``; the dataset has no files if there are none.
-        """
+        """Return the tables of documents, if any: ``id``, and url, language, text and n_tokens if available."""
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
 
     @property
@@ -370,13 +366,9 @@ class Result(ABC):
         return bool(self.lengths) or type(self).ids is not Result.ids
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # others need it
-        """Remove documents with these ids (strings): replace the files that contain them, and the description.
+        """Remove documents with these ids (strings) from an output with the ``settings`` of its recipe.
 
-        ``folder`` has the output, and ``settings`` are those of the recipe. Files may be hard links, so they are never
-        written in place.
-
-        Raises:
-            FormatError: the format does not support removing documents.
+        Files are replaced, never written in place: they may be hard links. FormatError if the format cannot do it.
         """
         raise FormatError(
             f"{self.name} cannot take documents out: run the recipe again without them, as text.OptOut does"

@@ -30,10 +30,10 @@ _SIFTED = 16, 26
 
 @dataclass(frozen=True)
 class Removal:
-    """The result of removing documents from an output: its description, the removed documents, the changed files.
+    """The result of removing documents from an output.
 
-    Files are named by their path in the output. ``windows`` counts the different windows of removed documents that were
-    searched for in the rewritten files, and ``found`` those that kept documents also contain.
+    ``windows`` counts the different windows of removed documents that were searched for in the ``changed`` files, and
+    ``found`` those that kept documents also contain.
     """
 
     described: dict[str, Any]

@@ -252,11 +252,7 @@ class Source(ABC):
 
     @abstractmethod
     def splits(self) -> dict[str, list[Part]]:
-        """List the parts of every split, sorted by name; most sources have the one split "train".
-
-        Raises:
-            SourceError: there is nothing to read. The message names the searched place and the fix.
-        """
+        """List the parts of every split, sorted by name; SourceError with the searched place if there are none."""
 
     def content(self) -> str:
         """Return a text that identifies documents not determined by the files of the parts; "" for most sources."""
@@ -275,10 +271,7 @@ class Source(ABC):
         return {}
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings, the content, the parts, and the sizes and times of local files.
-
-        `datasets` names its cache by it, and does not notice when a remote file is replaced.
-        """
+        """Return a hash of the settings, the content, the parts, and the sizes and times of local files."""
         digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
         for split, parts in self.splits().items():
             for part in parts:
@@ -295,10 +288,7 @@ class Source(ABC):
         return False
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
-        """Yield the ids of a part, or return None if that takes as long as reading it.
-
-        They may include ids of documents that ``read`` leaves out. Damage is not reported.
-        """
+        """Yield the ids of a part, also of documents that ``read`` leaves out; None if that takes as long."""
         return None
 
     @abstractmethod

@@ -185,11 +185,7 @@ class Stage(ABC):
         """Process a batch without removing documents; return them, every rule measured, and every changed place."""
 
     def apply(self, table: pa.Table) -> "Outcome":
-        """Process a batch; return the kept documents, the removed ones with their rules, and the changed places.
-
-        Raises:
-            StageError: the documents lack a column that the stage needs, or the stage needs more than a batch.
-        """
+        """Process a batch; return the kept documents, the removed ones with their rules, and the changed places."""
         documents, checks, places = self.trace(plain_strings(table))
         if not self.judges:
             return Outcome(documents, REMOVED_SCHEMA.empty_table(), places)
@@ -386,10 +382,7 @@ class Survey(Stage):
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans.
 
-        Define this method or :meth:`exchange`, which it runs in memory by default.
-
-        Raises:
-            StageError: two documents have the same id, or the survey defines neither method.
+        Define this method or :meth:`exchange`, which it runs in memory by default. Ids must be unique.
         """
         reject_duplicate_ids(sketches["id"], self.name)
         if (decided := self.exchange(Sketched.held(sketches), InMemory())) is None:

@@ -73,8 +73,8 @@ def read_lengths(
     """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
     Of a run or an output, these are its tables of documents, or its files; of a token shard, its entries. Of Parquet,
-    JSON and CSV files, it is the field ``n_tokens`` or the length of ``tokens``. A folder with shards counts only these,
-    and flat shards only with ``end_of_text``.
+    JSON and CSV files, it is the field ``n_tokens`` or the length of ``tokens``. In a folder with shards, only these
+    count, and flat shards only with ``end_of_text``.
 
     The end-of-text token is always counted in token shards, in Parquet files that record theirs (``token-parquet``) and
     in the tables of a composed dataset. In other token lists it is counted if it is the last token and ``end_of_text``

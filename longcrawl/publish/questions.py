@@ -210,11 +210,7 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 
 
 def contamination(run: str | Path) -> Contamination:
-    """Return the contamination that the stage ``decontaminate`` of a run found, by evaluation set and item.
-
-    Raises:
-        LedgerError: the run has no such stage.
-    """
+    """Return the contamination that the stage ``decontaminate`` of a run found; LedgerError if there is none."""
     with open_run(run, EDITS) as folder:
         manifest = read_manifest(folder)
         stages = parse_recipe(manifest["recipe"]).stages
@@ -240,12 +236,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
 
 
 def analysis(path: str | Path) -> "Analysis":
-    """Return the lengths, domains and languages of documents of a run, or count them in a single output.
-
-    Raises:
-        RunError: the run is not finished.
-        CorruptionError: a file cannot be read.
-    """
+    """Return the lengths, domains and languages of documents of a run, or count them in a single output."""
     from longcrawl.run.analysis import Analysis, analyse
 
     if given_url(path) is None:
@@ -266,10 +257,8 @@ def counted(path: str | Path) -> list[Table]:
 def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterator[Path]:
     """Yield the folder of a run or of a single output; for a run behind a URL, a local copy with its output.
 
-    With ``tables_of_lengths``, only the tables with lengths of documents are fetched, if the output has any.
-
-    Raises:
-        RunError: there is no finished run at this URL, or more than ``FETCHED`` bytes would be fetched.
+    With ``tables_of_lengths``, only the tables with lengths of documents are fetched, if the output has any. RunError
+    if more than ``FETCHED`` bytes would be fetched.
     """
     with open_run(path) as folder:
         if given_url(path) is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import yaml
 
 from longcrawl.core.outputs import RESULTS, read_template
-from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, warn_user
+from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError
 from longcrawl.io.structured import is_count, load_json, load_yaml, seal
 from longcrawl.run.card.write import CARD
 from longcrawl.run.manifest import MANIFEST
@@ -384,15 +384,6 @@ def read_card(file: Path) -> str:
             f"Put it back, or move the card away and type longcrawl card {file.parent}"
         )
     return card
-
-
-def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
-    """Warn if a card with this digest differs from the one in the manifest, as verifying the dataset will report."""
-    if files.get(CARD, {}).get("sha256", sha256) != sha256:
-        warn_user(
-            f"{file} was edited and is pushed as it is, so longcrawl verify will report that it has been changed: type "
-            f"longcrawl card {file.parent} and push again, which keeps your edits and has the manifest name them"
-        )
 
 
 def check_front_matter(file: Path, card: str) -> None:

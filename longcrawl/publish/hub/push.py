@@ -376,7 +376,12 @@ def push(
         digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
         # A person may edit the card of a finished run.
         digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
-        client.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+        if manifest["files"].get(CARD, {}).get("sha256", digests[CARD]) != digests[CARD]:
+            warn_user(
+                f"{folder / CARD} was edited and is pushed as it is, so longcrawl verify will report that it has been "
+                f"changed: type longcrawl card {folder} and push again, which keeps your edits and has the manifest "
+                "name them"
+            )
         with client.hub_errors(repo, client.NOTHING_SENT):
             tag = f"{client.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
             earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
