@@ -1,10 +1,9 @@
 """Collators that convert batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` passes to its
-``collate_fn``. It returns torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` returns lists.
-Document boundaries come from ``seq_lengths``, never from the end-of-text token. Rows have no ``seq_lengths``: there, a
-document begins at each 0 in ``position_ids``. The last of several pieces is taken for padding if none of its tokens has
-a label, as it adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
+``collate_fn``. Document boundaries come from ``seq_lengths`` or, in rows, which have none, from each 0 in
+``position_ids``. There, the last of several pieces is taken for padding if none of its tokens has a label, as it adds
+nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
 
 Models of `transformers` keep documents apart only if ``position_ids`` restart at 0, there is no ``attention_mask``, and
 there is no cache of keys and values. A mask of ones, or ``use_cache=True``, which is a model's default, silently lets
@@ -120,49 +119,37 @@ def _inputs(batches: Batches) -> dict[str, npt.NDArray[Any]]:
     if parts and all(_is_row(part) for part in parts):
         return {name: np.stack([np.asarray(part[name]) for part in parts]) for name in ROW if name in parts[0]}
     if parts and all("targets" in part for part in parts):
-        return _inputs_of_rectangle(_stacked(parts))
-    if parts and all(_is_windows(part) for part in parts):
-        return _inputs_of_windows(_stacked(parts))
+        batch = _stacked(parts)
+        mask = batch["loss_mask"][:, :-1] if "loss_mask" in batch else None
+        return _unshifted(batch["text"], mask, batch.get("position_ids"))
+    if parts and all(_lacks_labels(part) and np.ndim(part["input_ids"]) == 2 for part in parts):
+        batch = _stacked(parts)
+        mask = batch["loss_mask"][:, 1:] if "loss_mask" in batch else None
+        return _unshifted(batch["input_ids"], mask, batch.get("positions"))
     batch = _joined(parts)
     return {name: batch[name] for name in ("input_ids", "labels")} | {"position_ids": _reset_positions(batch)}
-
-
-def _is_windows(part: Mapping[str, Any]) -> bool:
-    return "input_ids" in part and "labels" not in part and np.ndim(part["input_ids"]) == 2
 
 
 def _stacked(parts: Sequence[Mapping[str, Any]]) -> Batch:
     return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
 
 
-def _inputs_of_windows(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-    made = {"input_ids": batch["input_ids"].astype(np.int64)}
-    made["labels"] = made["input_ids"].copy()
+def _unshifted(ids: npt.NDArray[Any], mask: npt.NDArray[Any] | None, positions: Any) -> dict[str, npt.NDArray[Any]]:
+    """Return inputs whose labels are the ids, except the first of each row; ``mask`` has the loss of all others."""
+    made = {"input_ids": ids.astype(np.int64), "labels": ids.astype(np.int64)}
     made["labels"][:, 0] = IGNORED
-    if "loss_mask" in batch:
-        made["labels"][~batch["loss_mask"]] = IGNORED
-    return made | ({"position_ids": batch["positions"].astype(np.int64)} if "positions" in batch else {})
-
-
-def _inputs_of_rectangle(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-    """Return unshifted labels: a model predicts label t + 1 from the text up to t."""
-    made = {"input_ids": batch["text"].astype(np.int64)}
-    made["labels"] = made["input_ids"].copy()
-    made["labels"][:, 0] = IGNORED
-    if "loss_mask" in batch:
-        made["labels"][:, 1:][~batch["loss_mask"][:, :-1]] = IGNORED
-    return made | ({"position_ids": batch["position_ids"]} if "position_ids" in batch else {})
+    if mask is not None:
+        made["labels"][:, 1:][~mask] = IGNORED
+    return made if positions is None else made | {"position_ids": positions.astype(np.int64)}
 
 
 def _joined(batches: Batches) -> Batch:
-    """Concatenate batches as NumPy arrays."""
     parts = [batches] if isinstance(batches, Mapping) else list(batches)
     parts = [_as_batch(part) if _is_row(part) and "position_ids" in part else part for part in parts]
     lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
     if lacking or not parts:
-        windows = ""
-        if parts and all("input_ids" in part and "labels" not in part for part in parts):
-            windows = "; windows need no collator, or for_transformers"
+        are_windows = parts and all(_lacks_labels(part) for part in parts)
+        windows = "; windows need no collator, or for_transformers" if are_windows else ""
         raise LoaderError(
             f"this is not a batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
             f"{windows}"
@@ -170,6 +157,10 @@ def _joined(batches: Batches) -> Batch:
     batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}
     batch["seq_lengths"] = [np.asarray(lengths) for part in parts for lengths in part["seq_lengths"]]
     return batch
+
+
+def _lacks_labels(part: Mapping[str, Any]) -> bool:
+    return "input_ids" in part and "labels" not in part
 
 
 def _is_row(part: Mapping[str, Any]) -> bool:

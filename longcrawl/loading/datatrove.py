@@ -64,9 +64,6 @@ class _Items:
         """Return ``input_ids`` and, if requested, ``positions``, each an int64 tensor (seq_len + 1,).
 
         A negative number counts from the end; a slice or a sequence of numbers returns a list.
-
-        Raises:
-            IndexError: the number is out of range.
         """
         return items(item, len(self), self._window, "window")
 
@@ -123,10 +120,7 @@ Folder = str | os.PathLike[str] | tuple[str, Mapping[str, Any]]
 
 
 def _located(folder: Folder) -> str:
-    """Return a folder as a path, or as a URL that includes the options of its store."""
-    if not isinstance(folder, tuple):
-        return os.fspath(folder)
-    path, options = folder
+    path, options = folder if isinstance(folder, tuple) else (os.fspath(folder), {})
     if options and not is_url(path):
         raise LoaderError(f"data_folder {path} is local and takes no options: name the folder alone")
     return with_options(path, options) if options else path
@@ -137,16 +131,12 @@ class DatatroveFolderDataset(_Items):
 
     Attributes:
         data_folder: local path or a URL that fsspec reads, or a pair of it and the fsspec options of its store.
-        seq_len: context length; an item has one token more.
+        seq_len, token_size, return_positions, positions_from_eos_token_id, max_tokens: as in a file's dataset.
         filename_pattern: ending of file names, or a pattern with ``*`` below the folder; it may begin with the folder.
         recursive: whether sub-folders are read, if ``filename_pattern`` has no ``*``.
-        token_size: bytes of a token, 2 or 4.
         shuffle: whether to shuffle the files with NumPy's generator for ``seed``, as datatrove does.
         seed: seed of that order.
-        return_positions: whether items have ``positions``.
-        positions_from_eos_token_id: id that ends each document, or None to read document ends from ``.index`` files.
         paths_file: JSON file that caches the list of files and their sizes; datatrove's own format is also read.
-        max_tokens: limit to windows within the first ``max_tokens`` tokens, or None for all windows.
         on_stale_paths: action if sizes differ from those in ``paths_file``: "refresh", "error" or "trust".
         folder_path: name of ``data_folder`` in datatrove's other releases.
 

@@ -39,11 +39,7 @@ class PositionLoss:
         return mean_of(self.loss, self.targets)
 
     def binned(self, bins: int = BINS) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return boundaries of groups of positions, each wider than the one before, and the mean loss of each.
-
-        Returns:
-            int64 [groups + 1] and float64 [groups]; at most ``bins`` groups.
-        """
+        """Return bounds of groups of positions, and the mean loss of each: int64 [groups + 1], float64 [groups]."""
         return bin_positions(self.loss, self.targets, bins)
 
     def __str__(self) -> str:
@@ -63,9 +59,6 @@ class PositionLoss:
             axes: matplotlib axes to draw into, to compare several models.
             bins: most groups of positions.
             line: options of matplotlib's ``plot``, such as ``label="16k context"``.
-
-        Raises:
-            StageError: matplotlib is not installed.
         """
         return plot_positions(axes, *self.binned(bins), "loss, nats per token", **line)
 
@@ -81,9 +74,8 @@ def per_position_loss(
 
     Args:
         model: takes ``text``, int64 [rows, context_length], and returns logits [rows, context_length, vocabulary], an
-            object with a field ``logits``, as models of transformers do, or a tuple that begins with the logits. The
-            logits at a position predict the target at that position. A torch module is put in evaluation mode
-            meanwhile.
+            object with a field ``logits``, as models of transformers do, or a tuple that begins with the logits. A
+            torch module is put in evaluation mode meanwhile.
         rectangle: source of the batches; its position does not change. Targets excluded by its loss mask do not count.
         batches: number of batches from the first on, or None for a full pass.
         device: device of the model, or None for that of its first parameter.
@@ -102,11 +94,12 @@ def per_position_loss(
         raise LoaderError(f"batches is {batches}: give 1 to the {len(rectangle):,} batches of a pass, or None")
     length = rectangle.walk.context_length
     total, targets = np.zeros(length), np.zeros(length, np.int64)
-    module = model if isinstance(model, torch.nn.Module) else None
-    training = module is not None and module.training
-    if module is not None:
-        module.eval()
-        device = next((each.device for each in module.parameters()), None) if device is None else device
+    # An identity has no mode, and no parameters.
+    module = model if isinstance(model, torch.nn.Module) else torch.nn.Identity()
+    training = module.training
+    if device is None:
+        device = next((each.device for each in module.parameters()), None)
+    module.eval()
     try:
         with torch.no_grad():
             for number in range(count):
@@ -116,14 +109,12 @@ def per_position_loss(
                 total += np.where(kept, losses, 0.0).sum(0)
                 targets += kept.sum(0)
     finally:
-        if module is not None:
-            module.train(training)
+        module.train(training)
     with np.errstate(invalid="ignore"):
         return PositionLoss(total / targets, targets)
 
 
 def _losses(model: Callable[[Any], Any], batch: dict[str, Any], device: Any) -> npt.NDArray[np.float64]:
-    """Compute the loss of each target: float64 [rows, context_length]."""
     import torch
 
     answer = model(torch.from_numpy(batch["text"].astype(np.int64)).to(device))

@@ -2,21 +2,16 @@
 
 A step is named by the position at which it begins, which is the same on every rank. After a resume with another world
 size, steps begin at other positions. ``batch = feed.read(step)`` is a pure function that returns this rank's part of
-the step. Iteration, ``[i]``, worker processes and both loaders all use it.
+the step.
 
-Data are identified by the sizes, first and last bytes, and samples of files, in order. That includes the files beside
-them that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file, and
-does not depend on the number of documents. Up to four files of at most 1 MiB each are read whole. In larger or more
-files, bytes between the samples may change unnoticed.
+Data are identified by the sizes, first and last bytes, and samples of files, in order, and of the files beside them
+that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file. Up to four
+files of at most 1 MiB each are read whole. In larger or more files, bytes between the samples may change unnoticed.
 
 Rectangles are identified by samples of their tokens, not of their files, so a copy with other chunks is the same data.
-
-``feed.origins(step)`` lists the documents in batch ``feed[step]`` without reading tokens. Outputs of longcrawl record
-their documents in tables beside the tokens; for other files, an origin has only the file and the entry.
 """
 
 import hashlib
-import itertools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, overload
 
@@ -42,11 +37,12 @@ from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.formats.shards.spec import FORMATS, KIND, STARTS
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
-from longcrawl.io.file_systems import fetch, fetch_spans, sizes_of
+from longcrawl.io.file_systems import fetch, fetch_spans
 from longcrawl.io.files import reread_when_changed
 from longcrawl.io.stored_tables import DAMAGED, read_row, read_table
 from longcrawl.loading.collators import for_transformers
-from longcrawl.loading.window_files import TokenFile
+from longcrawl.loading.window_files import TokenFile, file_sizes
+from longcrawl.tokens.plan import Longs
 from longcrawl.urls import is_url
 
 SPLITS = ("train", "val")
@@ -58,14 +54,7 @@ SEARCHED_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Facts that an output records about its tokens; all unset for tokens that are not part of an output.
-
-    Attributes:
-        file: path of the description that records them.
-        end_of_text: id that ends each document.
-        vocabulary_size: upper limit of ids, exclusive.
-        tokenizer: fingerprint of the tokenizer.
-    """
+    """Facts that the description ``file`` of an output records about its tokens; unset for tokens of no output."""
 
     file: str = ""
     end_of_text: int | None = None
@@ -96,8 +85,7 @@ class TokenFacts:
     ) -> None:
         """Check that a padding id is in the vocabulary or, if that is unknown, fits the ``types`` of stored tokens.
 
-        Raises:
-            LoaderError: it does not, or does not fit ``made``, the type of tokens in a batch.
+        It must also fit ``made``, the type of tokens in a batch.
         """
         if token is not None:
             limit, what = self._limit(token, vocabulary_size, types)
@@ -124,24 +112,15 @@ def _check_id(name: str, token: int, limit: tuple[int, str]) -> None:
 
 
 def recorded_facts(paths: Sequence[str]) -> TokenFacts:
-    """Return the facts recorded by the outputs that shards belong to.
-
-    Raises:
-        LoaderError: two outputs contradict each other.
-        CorruptionError: a description was edited.
-    """
-    described: dict[str, _Description] = {}
-    for folder, path in {path.rpartition("/")[0]: path for path in paths}.items():
-        for output in _outputs(folder):
-            found = None if output in described else _read_description(output, path)
-            if found is not None:
-                described[output] = found
-    facts = [
-        TokenFacts(each.file, *(each.content.get(name) for name in ("end_of_text", "vocabulary_size", "tokenizer")))
-        for each in described.values()
-    ]
+    """Return the facts recorded by the outputs that shards belong to; raise a LoaderError if they differ."""
+    described: dict[str, TokenFacts] = {}
+    names = ("end_of_text", "vocabulary_size", "tokenizer")
+    for path in {path.rpartition("/")[0]: path for path in paths}.values():
+        for output, file, content in _descriptions(path, described):
+            described[output] = TokenFacts(file, *(content.get(name) for name in names))
+    facts = list(described.values())
     for one, other in pairwise(facts):
-        for name in ("end_of_text", "vocabulary_size", "tokenizer"):
+        for name in names:
             if getattr(one, name) != getattr(other, name):
                 raise LoaderError(
                     f"{one.file} and {other.file} record different values of {name}, {getattr(one, name)!r} and "
@@ -150,42 +129,22 @@ def recorded_facts(paths: Sequence[str]) -> TokenFacts:
     return facts[0] if facts else TokenFacts()
 
 
-def output_of(path: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the folder and description of the output that a shard belongs to, or None if there is none."""
-    for output in _outputs(path.rpartition("/")[0]):
-        found = _read_description(output, path)
-        if found is not None:
-            return output, found.content
-    return None
-
-
-class _Description(NamedTuple):
-    """Path and content of an output's description."""
-
-    file: str
-    content: dict[str, Any]
-
-
-def _outputs(folder: str) -> Iterator[str]:
-    """Yield the folders that may be the output around a folder of shards, innermost first."""
+def _descriptions(path: str, known: Collection[str] = ()) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield folder, description file and its content of the outputs around a shard, innermost first."""
+    folder = path.rpartition("/")[0]
     steps = (folder if is_url(folder) else str(Path(folder).absolute())).split("/")
-    for place in range(len(steps) - 1, 0, -1):
-        if steps[place] in SPLITS:
-            yield "/".join(steps[:place])
-
-
-def _read_description(output: str, path: str) -> _Description | None:
-    """Read the description of token shards in a folder, or return None if there is none."""
-    for name in (name for name in FORMATS.loaded() if path.endswith(FORMATS[name].suffix)):
-        file = f"{output}/{name}.json"
-        try:
-            text = fetch(file) if is_url(file) else Path(file).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        content = structured.unsealed(text, file, "copy it back, or write the output again")
-        if KIND in content:
-            return _Description(file, content)
-    return None
+    outputs = ["/".join(steps[:place]) for place in range(len(steps) - 1, 0, -1) if steps[place] in SPLITS]
+    for output in (each for each in outputs if each not in known):
+        for name in (name for name in FORMATS.loaded() if path.endswith(FORMATS[name].suffix)):
+            file = f"{output}/{name}.json"
+            try:
+                text = fetch(file) if is_url(file) else Path(file).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            content = structured.unsealed(text, file, "copy it back, or write the output again")
+            if KIND in content:
+                yield output, file, content
+                break
 
 
 def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]) -> None:
@@ -204,11 +163,7 @@ def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]
 
 
 def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int, int], str]) -> None:
-    """Check the ids of a batch, integers [rows, length], before a model gets them.
-
-    Raises:
-        CorruptionError: an id is not below ``vocabulary_size``; ``where`` names its row and column.
-    """
+    """Raise a CorruptionError if an id of a batch, [rows, length], is too large; ``where`` names its row and column."""
     # Unsigned, so that an overflowed id is outside of the vocabulary.
     unsigned = ids.view(f"u{ids.itemsize}")
     if unsigned.size and int(unsigned.max()) >= vocabulary_size:
@@ -237,8 +192,7 @@ SAMPLES = 64
 SAMPLE_TOKENS = 64
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """A file to sample: the index of its token file, its path, and its size in bytes."""
 
     file: int
@@ -251,8 +205,7 @@ def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
     digests = [blake2b(f"{file.size}\0{file.tokens}\0".encode(), digest_size=8) for file in files]
     parts = [_Part(number, file.path, file.size) for number, file in enumerate(files)]
     for part, content in _samples([*parts, *_beside(parts)], MOST_BLOCKS // max(len(files), 1)):
-        digests[part.file].update(f"{part.size}\0".encode())
-        digests[part.file].update(content)
+        digests[part.file].update(f"{part.size}\0".encode() + content)
     whole = [digest.digest() for digest in digests]
     groups = [blake2b(b"".join(whole[first:last]), digest_size=8).hexdigest() for first, last in _groups(len(whole))]
     return {"files": len(files), "bytes": sum(file.size for file in files), "data": groups}
@@ -261,22 +214,18 @@ def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
 def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> list[str]:
     """List the differences between data and an identity; the list is empty if they match."""
     was = was if isinstance(was, Mapping) else {}
-    changed = [
-        f"{name} was {was.get(name)!r} and is {now[name]!r}"
-        for name in ("files", "bytes")
-        if was.get(name) != now[name]
-    ]
+    changed = changed_values(was, now, apart=("data",))
     if was.get("files") == now["files"] and was.get("data") != now["data"]:
         changed.append(f"size, sampled, first or last bytes changed of {_changed_files(was, now, files)}")
     return changed
 
 
 def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Collection[str] = ()) -> list[str]:
-    """List current values that differ from those of a complete state, except those in ``apart``."""
+    """List current values that differ from those of a state, except those in ``apart``."""
     return [
-        f"{name} was {state[name]!r} and is {value!r}"
+        f"{name} was {state.get(name)!r} and is {value!r}"
         for name, value in now.items()
-        if name not in apart and state[name] != value
+        if name not in apart and state.get(name) != value
     ]
 
 
@@ -301,30 +250,23 @@ def _names_beside(path: str) -> list[str]:
 
 
 def _beside(parts: Sequence[_Part]) -> list[_Part]:
-    """Find the existing files beside token files."""
     named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
-    if not named or not is_url(parts[0].path):
-        return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
-    sizes = sizes_of([name for _, name in named])
+    sizes = file_sizes([name for _, name in named]) if named else []
     return [_Part(file, name, size) for (file, name), size in zip(named, sizes, strict=True) if size is not None]
 
 
 def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes]]:
     """Read up to ``blocks`` samples of every part, including the first and the last bytes."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
-    if parts and is_url(parts[0].path):
-        contents = fetch_spans(
-            [(part.path, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
-        )
-        for part, spans in zip(parts, places, strict=True):
-            yield part, b"".join(next(contents) for _ in spans)
+    if not (parts and is_url(parts[0].path)):
+        yield from ((part, _read(part.path, spans)) for part, spans in zip(parts, places, strict=True))
         return
-    for part, spans in zip(parts, places, strict=True):
-        yield part, _read(part.path, spans)
+    asked = [(part.path, *span) for part, spans in zip(parts, places, strict=True) for span in spans]
+    contents = fetch_spans(asked)
+    yield from ((part, b"".join(islice(contents, len(spans)))) for part, spans in zip(parts, places, strict=True))
 
 
 def _places(size: int, blocks: int) -> list[tuple[int, int]]:
-    """Return the byte ranges to sample, as start and stop."""
     if size <= blocks * BLOCK:
         return [(0, size)] if size else []
     starts = [(size - BLOCK) * block // (blocks - 1) for block in range(blocks)]
@@ -341,10 +283,7 @@ def _read(path: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def sample_digests(array: SplitArray, mask: SplitArray | None) -> list[str | None]:
-    """Digest samples of rows and of their loss mask.
-
-    The digest is None for a sample in a damaged chunk; reading a batch from that chunk raises an error.
-    """
+    """Digest samples of rows and of their loss mask; the digest is None for a sample in a damaged chunk."""
     arrays = [each for each in (array, mask) if each is not None]
     # Remote chunks are fetched concurrently.
     with ThreadPoolExecutor(16 if is_url(array.root) else 1) as threads:
@@ -379,14 +318,11 @@ def _sample_digest(arrays: Sequence[SplitArray], place: tuple[int, int]) -> str 
 
 
 def _stretch(array: SplitArray, row: int, column: int, length: int) -> npt.NDArray[Any]:
-    """Read tokens of one row, across chunks."""
     height, width = array.layout.chunks
     chunks = range(column // width, (column + length - 1) // width + 1)
     read = np.concatenate([array.read_chunk(row // height, chunk)[row % height] for chunk in chunks])
     return np.asarray(read[column - chunks[0] * width :][:length])
 
-
-Longs = npt.NDArray[np.int64]
 
 REMEMBERED = 16
 """Document tables kept in memory, each of one shard."""
@@ -398,16 +334,13 @@ class Origin:
 
     Attributes:
         row: row of the batch.
-        start: first column of the part, in ``input_ids`` or, for a rectangle, in ``targets``.
-        stop: column after the last one.
+        start, stop: first column of the part and the one after it, in ``input_ids`` or a rectangle's ``targets``.
         token: index of the first token within its document, counted from 0. Documents are counted as they were
             tokenised, including an end of text before them.
         stored_in: file of tokens, array, or JSON lines that are tokenised during training.
         entry: row, entry or sample in ``stored_in``; for JSON lines the line, counted from 0.
-        document: id of the document in its source.
-        url: URL of the document.
-        date: date of the crawl, as the source spells it.
-        source: origin of the document, as its source names it.
+        document, url: id and URL of the document in its source.
+        date, source: date of the crawl and origin of the document, as the source spells them.
         file: file of the source; for a web archive, the archive.
         offset: first byte of the document's record in ``file``.
         roll: number of tokens by which the row is rolled.
@@ -453,17 +386,11 @@ def recorded_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ShardDocuments:
-    """Documents of one shard, as recorded by its output.
-
-    Attributes:
-        table: one row per document; no rows if documents were not recorded.
-        max_length: tokens per window.
-        overlap_size: tokens that a window shares with the one before it.
-    """
+    """Documents of one shard, as recorded by its output: a table with a row per document, or no rows."""
 
     table: pa.Table
-    max_length: int = 0
-    overlap_size: int = 0
+    stride: int = 0
+    """Tokens from one window of a long document to the next."""
 
     @cached_property
     def _firsts(self) -> Longs:
@@ -478,30 +405,22 @@ class ShardDocuments:
             return {}, 0
         row = int(np.searchsorted(self._firsts, entry, "right")) - 1
         document = self.table.slice(row, 1).to_pylist()[0]
-        window = entry - int(self._firsts[row])
-        if not window:
-            return recorded_fields(document), 0
-        starts = document.get(STARTS)
-        return recorded_fields(document), starts[window] if starts else window * (self.max_length - self.overlap_size)
+        window, starts = entry - int(self._firsts[row]), document.get(STARTS)
+        return recorded_fields(document), starts[window] if starts and window else window * self.stride
 
 
 @reread_when_changed(size=REMEMBERED)
 def shard_documents(path: str) -> ShardDocuments:
-    """Return the recorded documents of a shard, from the output around it or from its own columns.
-
-    Raises:
-        CorruptionError: the table is missing or was changed.
-    """
-    output = output_of(path)
-    if output is None:
+    """Return the recorded documents of a shard, from the output around it or from its own columns."""
+    folder, _, described = next(_descriptions(path), ("", "", {}))
+    if not folder:
         return ShardDocuments(_own_columns(path))
-    folder, described = output
     inside = (path if is_url(path) else str(Path(path).absolute())).removeprefix(f"{folder}/")
     name = f"documents/{inside.rpartition('.')[0]}.parquet"
     if name not in described["files"]:
         return ShardDocuments(pa.table({}))
     table = _remote_table(folder, name, described) if is_url(folder) else read_table(Path(folder, name))
-    return ShardDocuments(table, described.get("max_length") or 0, described.get("overlap_size") or 0)
+    return ShardDocuments(table, (described.get("max_length") or 0) - (described.get("overlap_size") or 0))
 
 
 def _own_columns(path: str) -> pa.Table:
@@ -526,15 +445,9 @@ def _remote_table(folder: str, name: str, described: Mapping[str, Any]) -> pa.Ta
 
 
 def entry_origins(path: str, ends: Longs | None, row: int, column: int, first: int, stop: int) -> Iterator[Origin]:
-    """Yield the origins of tokens ``first:stop`` of a shard, entry by entry.
+    """Yield the origins of tokens ``first:stop`` of a shard, entry by entry, in a row of the batch from a column on.
 
-    Args:
-        path: path of the shard.
-        ends: int64 [entries], end of each entry, or None if unknown.
-        row: row of the batch.
-        column: column of the first token.
-        first: first token, counted in the shard.
-        stop: token after the last one.
+    ``ends`` has the end of each entry: int64 [entries], or None if unknown.
     """
     if ends is None:
         if stop > first:
@@ -552,16 +465,7 @@ def entry_origins(path: str, ends: Longs | None, row: int, column: int, first: i
 
 
 def sample_origins(bucket: object, sample: int, row: int) -> Iterator[Origin]:
-    """Yield the origins of a sample of a composed dataset, piece by piece.
-
-    Args:
-        bucket: a :class:`longcrawl.formats.buckets.spec.ComposedBucket`.
-        sample: sample of the bucket.
-        row: row of the batch.
-
-    Raises:
-        LoaderError: the dataset is in memory, where it has no tables.
-    """
+    """Yield the origins of a sample of a composed dataset, piece by piece."""
     if not isinstance(bucket, ComposedBucket):
         raise LoaderError("a composed dataset in memory records no origins: write it with to_composed, and open that")
     file = Path(bucket.root) / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
@@ -578,24 +482,16 @@ def sample_origins(bucket: object, sample: int, row: int) -> Iterator[Origin]:
 def rolled_origins(
     row: int, columns: range, length: int, stored: tuple[str, int], document: Mapping[str, Any] | None
 ) -> Iterator[Origin]:
-    """Yield the origins of a window of a rectangle's row: two if the row's seam is in the window, else one.
+    """Yield the origins of some columns of a rectangle's row: two if the row's seam is among them, else one.
 
-    Args:
-        row: row of the batch.
-        columns: columns of the rectangle.
-        length: tokens per row.
-        stored: the array, and the row in it.
-        document: the document's row in the table of rows, or None without such a table.
+    ``stored`` is the array, and the row in it; ``document`` is the document's row in the table of rows, if any.
     """
-    recorded = {} if document is None else recorded_fields(document)
-    roll = None if document is None else document.get("roll")
-    shift = roll or 0
-    within = columns.start < shift < columns.stop
-    seam = shift - columns.start if within else None
-    for start, stop in [(columns.start, shift), (shift, columns.stop)] if within else [(columns.start, columns.stop)]:
-        token = (start - shift) % length
-        places = (start - columns.start, stop - columns.start)
-        yield Origin(row, *places, token, *stored, **recorded, roll=roll, seam=seam)
+    recorded = {} if document is None else recorded_fields(document) | {"roll": document.get("roll")}
+    shift, first = recorded.get("roll") or 0, columns.start
+    seam = shift - first if first < shift < columns.stop else None
+    borders = [first, columns.stop] if seam is None else [first, shift, columns.stop]
+    for start, stop in pairwise(borders):
+        yield Origin(row, start - first, stop - first, (start - shift) % length, *stored, **recorded, seam=seam)
 
 
 Item = TypeVar("Item")
@@ -606,24 +502,10 @@ class IndexTypeError(LoaderError, TypeError):
     """Error for an index that is neither an integer nor several integers."""
 
 
-@overload
-def items(index: int, count: int | None, one: Callable[[int], Item], what: str = "batch") -> Item: ...
-
-
-@overload
-def items(
-    index: slice | Iterable[int], count: int | None, one: Callable[[int], Item], what: str = "batch"
-) -> list[Item]: ...
-
-
 def items(index: Index, count: int | None, one: Callable[[int], Item], what: str = "batch") -> Item | list[Item]:
-    """Return the item at an index, or the list of items for a slice or several integers.
+    """Return the item ``one(index)``, or the list of items for a slice or several integers.
 
-    Args:
-        index: an index as for a Python list, or several integers.
-        count: number of items, or None if unknown; negative indices then raise an error.
-        one: returns the item at an index, 0 or above, or raises IndexError.
-        what: word for an item in messages.
+    Negative indices count from the end, unless the ``count`` of items is unknown. Messages call an item ``what``.
 
     Raises:
         IndexTypeError: an index is not an integer, or is a bool.
@@ -649,7 +531,7 @@ def whole_number(index: Any) -> int:
     )
 
 
-def whole_numbers(places: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def whole_numbers(places: Any) -> Longs:
     """Return several integers as int64; raise IndexTypeError for anything else."""
     array = np.asarray(places)
     if array.dtype.kind not in "iu" and array.size:
@@ -658,7 +540,6 @@ def whole_numbers(places: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
 
 
 def _from_start(number: int, count: int | None, what: str) -> int:
-    """Count a negative index from the end, and reject one that is out of range."""
     if count is None:
         if number < 0:
             raise IndexError(f"{what} {number:,}: they are counted from 0, as their number is not known")
@@ -669,9 +550,7 @@ def _from_start(number: int, count: int | None, what: str) -> int:
 
 
 def _open_slice(index: slice, one: Callable[[int], Item], what: str) -> list[Item]:
-    """Return the items of a slice, up to the last existing one."""
-    parts = [None if part is None else whole_number(part) for part in (index.start, index.stop, index.step)]
-    start, stop, step = parts
+    start, stop, step = (None if part is None else whole_number(part) for part in (index.start, index.stop, index.step))
     if stop is None or min(start or 0, stop, step or 1) < 0 or step == 0:
         raise IndexError(f"{what} {index}: they are counted from 0, as their number is not known; give [0:10] or so")
     found = []
@@ -688,10 +567,7 @@ Items = Literal["batches", "rows"]
 
 
 def rows_of(batch: dict[str, Any]) -> list[dict[str, npt.NDArray[Any]]]:
-    """Return each row of a batch of any feed as a dictionary, in the form of ``collators.for_transformers``.
-
-    Any collator that stacks arrays, such as those of torch and transformers, turns them into a batch again.
-    """
+    """Return each row of a batch of any feed as a dictionary, in the form of ``collators.for_transformers``."""
     made = for_transformers(batch, tensors="numpy")
     del made["use_cache"]
     return [{name: values[row] for name, values in made.items()} for row in range(len(made["input_ids"]))]
@@ -700,8 +576,7 @@ def rows_of(batch: dict[str, Any]) -> list[dict[str, npt.NDArray[Any]]]:
 class AskedOrder:
     """Detector of shuffling in the groups of indices that one loader process requests.
 
-    In an unshuffled order, indices rise. They fall only at the start of a pass: below all earlier indices, or to an
-    earlier start. In a shuffled order, an index soon falls to another value.
+    In an unshuffled order, indices fall only at the start of a pass: below all earlier indices, or to an earlier start.
 
     >>> order = AskedOrder()
     >>> [order.follows(group) for group in ([4, 5], [8, 9], [0, 1], [4, 5], [2, 3])]
@@ -716,7 +591,7 @@ class AskedOrder:
         """Record a group, and return whether it is in order."""
         first = group[0]
         # A loader of several ranks pads its last group with the first indices.
-        inside = all(after in (before + 1, 0) for before, after in itertools.pairwise(group))
+        inside = all(after in (before + 1, 0) for before, after in pairwise(group))
         if first < min(self._starts, default=first + 1):
             self._starts.add(first)
         rises = first >= self._last or first in self._starts
@@ -725,11 +600,7 @@ class AskedOrder:
 
 
 def check_alone(feed: "Feed", workers: int = 0) -> None:
-    """Check that only the DataLoader divides batches among ranks, and that its workers keep the order of rows.
-
-    Raises:
-        LoaderError: the feed has ranks, or there are several workers.
-    """
+    """Check that only the DataLoader divides batches among ranks, and that its workers keep the order of rows."""
     if feed.world_size > 1:
         raise LoaderError(
             f"the DataLoader divides batches among ranks, and this feed has world_size={feed.world_size}: open it "
@@ -743,16 +614,13 @@ def check_alone(feed: "Feed", workers: int = 0) -> None:
 
 
 def check_asked(feed: "Feed", indices: list[int]) -> None:
-    """Check that only one of DataLoader and feed handles ranks and batches, and that the feed's order is kept.
-
-    Raises:
-        LoaderError: the feed has ranks, both form batches, or the DataLoader shuffles a curriculum.
-    """
+    """Check that only one of DataLoader and feed handles ranks and batches, and that the feed's order is kept."""
     check_alone(feed)
     if len(indices) > 1 and feed.most_rows > 1:
+        or_its_own = " or of the feed" if hasattr(feed, "batch_size") else ""
         raise LoaderError(
             f"the DataLoader asks for {len(indices)} batches of up to {feed.most_rows} rows at once: set "
-            f"batch_size (per_device_train_batch_size) of the DataLoader{feed.or_its_own} to 1"
+            f"batch_size (per_device_train_batch_size) of the DataLoader{or_its_own} to 1"
         )
     order: AskedOrder = vars(feed).setdefault("_asked", AskedOrder())
     if order.follows(indices):
@@ -809,7 +677,8 @@ def _worker() -> tuple[int, int]:
 
 def _reader(feed: "Feed") -> dict[str, int]:
     worker, workers = _worker()
-    return {"num_workers": workers, "worker": worker, **feed.topology()}
+    names = [name for name in ("rank", "world_size", "batch_size") if hasattr(feed, name)]
+    return {"num_workers": workers, "worker": worker, **feed.values_of(*names)}
 
 
 def _iterable_pieces(feed: "Feed") -> Any:
@@ -829,10 +698,7 @@ def _iterable_pieces(feed: "Feed") -> Any:
 def _upcoming_items(
     feed: "Feed", items: Items, taken: int, row: int
 ) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-    """Yield this worker's next items, each with the batches and rows taken so far.
-
-    Skips ``taken`` batches, and ``row`` rows of the next one.
-    """
+    """Yield this worker's items after ``taken`` batches and ``row`` rows, each with the batches and rows taken then."""
     worker, workers = _worker()
     if items == "rows":
         check_alone(feed, workers)
@@ -894,11 +760,11 @@ def iterable_items(feed: "Feed", items: Items) -> Any:
 Batch = dict[str, Any]
 """Arrays by name, as described in each feed."""
 
-STATE_VERSION = 1
-"""Schema version of states."""
-
 ORDER_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
 """DataLoader options that would change the order."""
+
+STATE_VERSION = 1
+"""Schema version of states."""
 
 
 @dataclass(frozen=True)
@@ -920,13 +786,12 @@ class Feed(ABC):
     unit: ClassVar[str]
     """Unit of positions, counted over all ranks together."""
     fixed_options: ClassVar[tuple[str, ...]] = ORDER_OPTIONS
-    """DataLoader options that the feed sets itself."""
     fixed_because: ClassVar[str] = "order and batches are the loader's"
-    or_its_own: ClassVar[str] = " or of the feed"
-    """Words added to an error about the DataLoader's ``batch_size`` if the feed has one of its own."""
 
     rank: int
     world_size: int
+    batch_size: int
+    """Rows of a batch, if all batches have as many."""
 
     __repr__ = short_repr
 
@@ -939,19 +804,11 @@ class Feed(ABC):
         """Return the documents of :meth:`read` at a position, row by row from left to right, without padding."""
 
     def origins(self, step: int) -> list[Origin]:
-        """Return the documents of ``feed[step]``, this rank's batch ``step``, counted from 0.
-
-        Raises:
-            LoaderError: there is no such batch.
-        """
+        """Return the documents of ``feed[step]``, this rank's batch ``step``, counted from 0."""
         return self.origins_at(self.position_of(step))
 
     def position_of(self, step: int) -> int:
-        """Return the position at which a step begins; steps are counted from 0.
-
-        Raises:
-            LoaderError: there is no such step.
-        """
+        """Return the position at which a step begins; steps are counted from 0."""
         step = whole_number(step)
         if step < 0 or not (self.endless or step < len(self)):
             raise LoaderError(
@@ -965,9 +822,9 @@ class Feed(ABC):
         return False
 
     @property
-    @abstractmethod
     def step_size(self) -> int:
-        """Units by which a step moves the position."""
+        """Units by which a step moves the position: the rows of all ranks, unless the feed has another unit."""
+        return self.batch_size * self.world_size
 
     @abstractmethod
     def stop(self, position: int) -> int:
@@ -997,11 +854,7 @@ class Feed(ABC):
         vars(self)["_position"] = position
 
     def check_ranks(self, **least: int) -> None:
-        """Check fields against their smallest allowed values, and the rank against the world size.
-
-        Raises:
-            LoaderError: a value is out of range.
-        """
+        """Check fields against their smallest allowed values, and the rank against the world size."""
         for name, number in {**least, "world_size": 1}.items():
             if getattr(self, name) < number:
                 raise LoaderError(f"{name} is {getattr(self, name)}: set it to {number} or more")
@@ -1032,9 +885,7 @@ class Feed(ABC):
     def __getitems__(self, indices: list[int]) -> list[Batch]:
         """Return the rows of batches for a DataLoader that forms batches itself, such as that of transformers' Trainer.
 
-        Each row has ``input_ids``, ``labels`` and, unless documents have no positions, ``position_ids``, int64
-        [length], as :func:`longcrawl.loading.collators.for_transformers` returns them. With ``batch_size=1`` an item is
-        one row. The position does not change: the DataLoader has ranks, workers and its own state.
+        Each row has the fields of :func:`longcrawl.loading.collators.for_transformers`. The position does not change.
 
         Raises:
             LoaderError: the feed has ranks or batches of its own, or a curriculum that the DataLoader shuffles.
@@ -1050,7 +901,7 @@ class Feed(ABC):
     @property
     def most_rows(self) -> int:
         """Most rows in a batch."""
-        return int(getattr(self, "batch_size", 1))
+        return self.batch_size
 
     @property
     def ordered(self) -> bool:
@@ -1094,11 +945,6 @@ class Feed(ABC):
         """Whether there is another step; the same on all ranks."""
         return Status("running" if len(self.remaining_steps()) else "finished")
 
-    def topology(self) -> dict[str, int]:
-        """Return the fields that, with its position, determine this rank's part of a step."""
-        names = ("rank", "world_size", "batch_size")
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resume, the same on every rank: the position, and its settings, order and data."""
         head = {"longcrawl_feed": STATE_VERSION, "kind": self.kind, "position": self.position}
@@ -1110,19 +956,12 @@ class Feed(ABC):
         Anything after the state may have changed, such as later phases of a curriculum.
 
         Raises:
-            LoaderError: the state is from other data, another order or another kind of feed; the message names the
-                difference.
+            LoaderError: the state is from other data, another order or another kind of feed.
         """
         self.resume(self.compare(state))
 
     def compare(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state as a dict, counted in this feed's batch size, if it is one of this feed.
-
-        The position does not change.
-
-        Raises:
-            LoaderError: the state is from other data, another order or another kind of feed.
-        """
+        """Return a state as a dict, counted in this feed's batch size; raise a LoaderError if it is of another feed."""
         known = self._checked(state)
         changed = self.changes(known)
         if changed:
@@ -1170,19 +1009,14 @@ class Feed(ABC):
         return known
 
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with its position converted to the unit of this feed.
-
-        Raises:
-            LoaderError: this feed has no equal position.
-        """
+        """Return a state with its position converted to the unit of this feed; raise a LoaderError if none is equal."""
         return state
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> FeedLoader:
         """Return an iterable of torch tensors in the global order, read by ``num_workers`` processes.
 
         The loader updates this feed's state: ``state_dict()`` counts batches delivered to the trainer, not those that
-        workers have read ahead. ``options`` are passed to ``torch.utils.data.DataLoader``, except those that would
-        change the order.
+        workers have read ahead. ``options`` are passed to ``torch.utils.data.DataLoader``.
 
         Raises:
             LoaderError: torch is not installed, or an option would change the order.

@@ -1,23 +1,22 @@
 """Packed samples from JSON lines tokenised during training, with exact resume.
 
 Files are read in blocks of whole lines, always cut at the same places, and each block is tokenised and packed on its
-own. So the sequence of samples is a function of files and settings, a place in it is a block and a number, and only a
-few blocks are in memory. The number of samples in a block is known only after it is tokenised. Therefore every rank
-tokenises every block, so that ranks agree without communication, and the length of the feed is unknown.
+own. So a place in the sequence of samples is a block and a number. The number of samples in a block is known only after
+it is tokenised. Therefore every rank tokenises every block, and the length of the feed is unknown.
 
 Source: GPT-Simple's data pipeline, format "jsonl".
 
-Blocks of a plain local file end at the line feed nearest to each border, so that any block can be read on its own.
-Compressed and remote files do not allow this: their blocks are read one after the other, from the file's beginning.
+Blocks of compressed and remote files are read one after the other, from the file's beginning; those of a plain local
+file can be read on their own.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +57,7 @@ class Block:
         file: index of the file in the order of the epoch; 0 if blocks are shuffled.
         number: index of the block in its file or, if blocks are shuffled, in the order of all blocks.
         part: the file, and its name.
-        start: first byte, counted in the uncompressed file.
-        stop: byte after the last one.
+        start, stop: byte range, counted in the uncompressed file.
         content: the lines, or None to read them from ``start`` to ``stop``.
         damage: reason why the file ends here or a line is lost; "" for no damage.
         lines_lost: number of lines lost by damage, or None if unknown.
@@ -102,17 +100,14 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class JsonFiles:
-    """Files of JSON lines, cut into blocks of about ``block_bytes`` uncompressed bytes.
-
-    Raises:
-        LoaderError: ``shuffle`` is "blocks", and a file does not allow random access.
-    """
+    """Files of JSON lines, cut into blocks of about ``block_bytes`` uncompressed bytes."""
 
     parts: tuple[Part, ...]
     block_bytes: int
     shuffle: ShuffleJson
     seed: int
     max_record_bytes: int = RECORD_BYTES
+    _known_bounds: dict[int, Longs] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for part in self.parts if self.shuffle == "blocks" else ():
@@ -125,21 +120,21 @@ class JsonFiles:
     @cached_property
     def listed(self) -> list[TokenFile]:
         """Files with their sizes in bytes, as states describe them."""
-        paths = [part.files[0] for part in self.parts]
-        sizes = [size for path in paths for size in file_sizes([path])]
-        for path, size in zip(paths, sizes, strict=True):
+        found = []
+        for path in (part.files[0] for part in self.parts):
+            (size,) = file_sizes([path])
             if size is None:
                 raise LoaderError(f"{path} is missing: name a folder, a file or a pattern of JSON lines")
-        return [TokenFile(path, size or 0, 0) for path, size in zip(paths, sizes, strict=True)]
+            found.append(TokenFile(path, size, 0))
+        return found
 
     def blocks(self, epoch: int, file: int, number: int) -> Iterator[Block]:
         """Yield the blocks of an epoch from a given one on; in plain local files, earlier blocks are not read."""
         if self.shuffle == "blocks":
             yield from self._shuffled(epoch, number)
             return
-        order = list(range(len(self.parts)))
-        if self.shuffle == "files":
-            order = file_order([part.name for part in self.parts], self.seed, epoch)
+        names = [part.name for part in self.parts]
+        order = file_order(names, self.seed, epoch) if self.shuffle == "files" else range(len(names))
         for place in range(file, len(order)):
             yield from self._of_file(place, order[place], number if place == file else 0)
 
@@ -168,8 +163,7 @@ class JsonFiles:
         try:
             contents = read_blocks(part.files[0], self.block_bytes, most_bytes=self.max_record_bytes, on_loss=note)
             for content in contents:
-                damage = "; ".join(f"line {loss.line} {loss.reason}" for loss in lost)
-                lines = len(lost)
+                damage, lines = "; ".join(f"line {loss.line} {loss.reason}" for loss in lost), len(lost)
                 lost.clear()
                 if number >= first:
                     yield Block(place, number, part, start, start + len(content), bytes(content), damage, lines)
@@ -178,7 +172,7 @@ class JsonFiles:
             yield Block(place, number, part, start, start, b"", str(broken), broken.records_lost)
 
     def _plain(self, place: int, number: int, part: Part, start: int, stop: int) -> Block:
-        """Return a block of a plain file, or an empty one if it is a single line that is too long."""
+        """Return a block of a plain file, empty if it is a single line that is too long."""
         if stop - start <= max(self.max_record_bytes, self.block_bytes):
             return Block(place, number, part, start, stop)
         damage = f"the line at byte {start:,} {too_long(self.max_record_bytes)}"
@@ -189,21 +183,17 @@ class JsonFiles:
             self._known_bounds[file] = _block_bounds(self.parts[file].files[0], self.block_bytes)
         return self._known_bounds[file]
 
-    @cached_property
-    def _known_bounds(self) -> dict[int, Longs]:
-        return {}
-
 
 def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]) -> tuple[Part, ...]:
     """List the JSON-lines files in a folder, path, URL or pattern, or in several, sorted by name."""
     named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
-    is_remote = isinstance(named, str) and is_url(named) and not has_pattern(named)
-    is_folder = isinstance(named, str) and (
-        not has_ending(named, EXTENSIONS) if is_remote else Path(absolute(named)).is_dir()
-    )
-    folder, files = (str(named), None) if is_folder else (None, named)
+    folder: str | None = None
+    if isinstance(named, str):
+        is_remote = is_url(named) and not has_pattern(named)
+        is_folder = not has_ending(named, EXTENSIONS) if is_remote else Path(absolute(named)).is_dir()
+        folder = named if is_folder else None
     try:
-        parts = named_parts("jsonl", folder, files, EXTENSIONS, "*.jsonl")["train"]
+        parts = named_parts("jsonl", folder, named if folder is None else None, EXTENSIONS, "*.jsonl")["train"]
     except SourceError as missing:
         raise LoaderError(f"there are no JSON lines to read: {missing}") from missing
     for part in parts:
@@ -274,38 +264,29 @@ class EncodedBlock:
     tokens: npt.NDArray[Any]
     ends: Longs
     overlaps: Longs
-    lost: tuple[tuple[int, str], ...]
+    lost: Sequence[tuple[int, str]]
     lines: Longs
     starts: Longs
 
     def locate(self, found: Origin, first_line: int) -> Origin:
-        """Complete an origin in these entries with its line in the file and the fields of its document.
-
-        Args:
-            found: origin within the block, with the number of its entry.
-            first_line: number of the block's first line in the file.
-        """
-        content = self.block.read()
-        line = int(self.lines[found.entry])
-        before = content.split(b"\n", line)
-        record, part = parse_object(before[line].partition(b"\n")[0]), self.block.part
-        offset = self.block.stop - len(before[line])
-        texts: dict[str, Any] = {
-            name: str(record[name]) for name in ("url", "date", "source") if record.get(name) is not None
-        }
+        """Complete an origin in these entries with its line in the file, after ``first_line``, and its document."""
+        line, part = int(self.lines[found.entry]), self.block.part
+        rest = self.block.read().split(b"\n", line)[line]
+        record = parse_object(rest.partition(b"\n")[0])
+        fields = ("id", "url", "date", "source")
+        texts: dict[str, Any] = {name: str(record[name]) for name in fields if record.get(name) is not None}
         return replace(
             found,
             token=found.token + int(self.starts[found.entry]),
             entry=first_line + line,
-            document=str(record["id"]) if record.get("id") is not None else f"{part.name}:{first_line + line}",
+            document=texts.pop("id", f"{part.name}:{first_line + line}"),
             file=part.files[0],
-            offset=offset if _is_seekable(part.files[0]) else None,
+            offset=self.block.stop - len(rest) if _is_seekable(part.files[0]) else None,
             **texts,
         )
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Position of a sample; ``sample`` counts the samples before it in its block."""
 
     epoch: int = 0
@@ -318,10 +299,7 @@ _Samples = tuple[ShardBucket, Longs, EncodedBlock]
 """Samples of one block: the block as a bucket, their indices in it, and the encoded block."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Samples of a batch, with the global number and the place of the sample after it."""
-
+class _Step(NamedTuple):
     samples: list[_Samples]
     following: int
     place: _Place
@@ -337,35 +315,24 @@ class Jsonl(Feed):
     ...     checkpoint["data"] = batches.state_dict()
 
     This feed is for experiments and small datasets. For larger ones, tokenise once with ``longcrawl tokenize``, and
-    read the shards with :class:`Packed`, which can also mix buckets by a curriculum. Samples are the same as those of
-    :class:`Packed` from such shards, except that a sample has documents from one block only. Batches have the fields of
-    :class:`Packed`.
-
-    Each step of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r gets every
-    ``world_size``-th of them, starting with sample r. Iterating resumes after the last delivered batch and does not
-    start over after the last epoch. Run only one loop at a time.
+    read the shards with :class:`Packed`, which can also mix buckets by a curriculum. Samples, batches and the ranks'
+    parts are the same as those of :class:`Packed` from such shards, except that a sample has documents from one block
+    only. Iterating resumes after the last delivered batch and does not start over after the last epoch. Run only one
+    loop at a time.
 
     Attributes:
         path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl``, ``.json`` or ``.ndjson``,
-            plain, gzip or zstd. For a folder, all such files in it, sorted by name. A remote file is fetched
-            whole.
+            plain, gzip or zstd. For a folder, all such files in it, sorted by name. A remote file is fetched whole.
         tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`.
         text_field: field that contains the text.
         max_length: tokens per sample, including padding, and per window of a long document.
         overlap_size: tokens that a window shares with the one before it, which are not targets; at most half of
             ``max_length``.
-        batch_size: samples per batch, on each rank.
-        rank: index of this process among the trainer's ``world_size`` processes.
-        world_size: number of processes that share the global samples.
+        batch_size, rank, world_size, packing, positions, last_batch: see :class:`Packed`.
         seed: seed of the order.
         shuffle: "none" for the order of files and lines; "blocks" to shuffle all blocks in each epoch, only for plain
             local files; "files" to shuffle the files. The last two also shuffle the samples within each block.
-        packing: see :func:`longcrawl.tokens.packing.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
-            through the row and gives 0 in padding.
         epochs: number of times that documents are delivered.
-        last_batch: "drop" omits samples at the end that do not fill a step; "fill" adds rows of padding. A rank may
-            then have no target: divide the loss by the targets of all ranks.
         pad_token: id of the padding token, or None for the end of text.
         end_of_text: name of the token that ends documents, or None for the tokenizer's ``eos_token`` or another usual
             one.
@@ -382,12 +349,7 @@ class Jsonl(Feed):
 
     kind: ClassVar[str] = "jsonl"
     unit: ClassVar[str] = "samples"
-    fixed_options: ClassVar[tuple[str, ...]] = (
-        *Feed.fixed_options,
-        "collate_fn",
-        "persistent_workers",
-        "pin_memory",
-    )
+    fixed_options: ClassVar[tuple[str, ...]] = (*Feed.fixed_options, "collate_fn", "persistent_workers", "pin_memory")
     fixed_because: ClassVar[str] = "workers give blocks, not batches"
 
     path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]
@@ -419,7 +381,7 @@ class Jsonl(Feed):
             raise LoaderError(
                 f"overlap_size is from 0 to half of max_length, {self.max_length // 2:,}, and is {self.overlap_size:,}"
             )
-        _ = self._files.listed, self._end_of_text
+        _ = self._files.listed, self._encoder.end_of_text
         TokenFacts().check_padding(self.pad_token, self._encoder.vocabulary_size, ())
 
     @cached_property
@@ -431,18 +393,9 @@ class Jsonl(Feed):
         return load_encoder(self.tokenizer, self.end_of_text)
 
     @property
-    def _end_of_text(self) -> int:
-        return self._encoder.end_of_text
-
-    @property
     def bad_files(self) -> tuple[BadFile, ...]:
         """Unreadable parts so far, one entry per block: file, reason and number of lost lines."""
         return tuple(bad for found in self._bad_files.values() for bad in found)
-
-    @property
-    def step_size(self) -> int:
-        """Global samples per step."""
-        return self.world_size * self.batch_size
 
     @property
     def _place(self) -> _Place:
@@ -481,10 +434,7 @@ class Jsonl(Feed):
         return True
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return the lines in this rank's part of a step; tokenises everything before it.
-
-        Columns are those of ``input_ids``.
-        """
+        """Return the lines in this rank's part of a step, by columns of ``input_ids``; tokenises everything before."""
         # Keeping the content avoids reading a compressed file again.
         blocks = ((epoch, replace(self._encode(block), block=block)) for epoch, block in self._blocks(_Place()))
         origins, row = list[Origin](), 0
@@ -509,16 +459,12 @@ class Jsonl(Feed):
             yield epoch, self._encode(block)
 
     def _encode(self, block: Block) -> EncodedBlock:
-        """Tokenise the documents of a block, append the end of text to each, and cut long ones into windows."""
         schema = pa.schema([pa.field(self.text_field, pa.large_string(), nullable=False)])
         lines = read_lines(block.read(), schema)
         ids, offsets = self._encoder.encode(lines.table[self.text_field])
         lengths = np.diff(offsets) + 1
         ends = np.cumsum(lengths)
-        tokens = np.empty(int(ends[-1]) if len(ends) else 0, ids.dtype)
-        is_text = np.ones(len(tokens), np.bool_)
-        is_text[ends - 1] = False
-        tokens[is_text], tokens[ends - 1] = ids, self._end_of_text
+        tokens = np.insert(ids, offsets[1:], ids.dtype.type(self._encoder.end_of_text))
         windows = document_windows(lengths, self.max_length, self.overlap_size)
         sizes = windows.stops - windows.starts
         stops = np.cumsum(sizes)
@@ -529,17 +475,14 @@ class Jsonl(Feed):
         return EncodedBlock(replace(block, content=None), *entries)
 
     def _pack(self, encoded: EncodedBlock, epoch: int) -> ShardBucket:
-        """Plan the samples of a block; with shuffling, they have a separate order in each epoch."""
-        block = encoded.block
+        block, lengths = encoded.block, np.diff(encoded.ends, prepend=0)
         shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
-        lengths = np.diff(encoded.ends, prepend=0)
         # A packer may fail without entries.
         plan = plan_packing(lengths, self.max_length, self.packing if len(lengths) else "in-order")
         seed = None if self.shuffle == "none" else self.seed
         return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)
 
     def _blocks(self, place: _Place) -> Iterator[tuple[int, Block]]:
-        """Yield epoch and block from a place on, without tokenising."""
         for epoch in range(place.epoch, self.epochs):
             file, number = (place.file, place.block) if epoch == place.epoch else (0, 0)
             for block in self._files.blocks(epoch, file, number):
@@ -566,12 +509,7 @@ class Jsonl(Feed):
     def _steps(
         self, position: int, place: _Place, blocks: Iterable[tuple[int, EncodedBlock]], skipped: int = 0
     ) -> Iterator[_Step]:
-        """Yield this rank's samples of each batch, from a place on, after skipping ``skipped`` global samples.
-
-        Raises:
-            SourceError: a line is not a document or a file is damaged, under ``on_bad_files="error"``.
-            LoaderError: there are too few samples for one step.
-        """
+        """Yield this rank's samples of each batch, from a place on, after skipping ``skipped`` global samples."""
         rows: list[_Samples] = []
         done, taken, size = position, 0, self.step_size
         for epoch, encoded in blocks:
@@ -609,7 +547,7 @@ class Jsonl(Feed):
         return place.sample
 
     def _batch(self, rows: list[_Samples]) -> Batch:
-        padding = self._end_of_text if self.pad_token is None else self.pad_token
+        padding = self._encoder.end_of_text if self.pad_token is None else self.pad_token
         picks = np.repeat(np.arange(len(rows)), [len(places) for _, places, _ in rows])
         places = np.concatenate([places for _, places, _ in rows])
         buckets = {pick: bucket for pick, (bucket, _, _) in enumerate(rows)}
@@ -632,18 +570,15 @@ class Jsonl(Feed):
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
         """Return the place of the next sample, and a description of data, order and tokenizer."""
-        return {**vars(self._place), **self._order, **self._data}
+        return {**self._place._asdict(), **self._order, **self._data}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed; ``epochs`` may have changed."""
         return changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take position and place of a state.
-
-        Blocks before it are not read, except that a compressed file is decompressed from its start.
-        """
-        place = {name: state[name] for name in vars(_Place())}
+        """Take position and place of a state."""
+        place = {name: state[name] for name in _Place._fields}
         wrong = [name for name, number in place.items() if type(number) is not int or number < 0]
         if wrong:
             raise LoaderError(
@@ -660,7 +595,7 @@ class Jsonl(Feed):
             **self.values_of(*own, "max_record_bytes"),
             "packing": packing,
             "tokenizer": self._encoder.fingerprint,
-            "end_of_text": self._end_of_text,
+            "end_of_text": self._encoder.end_of_text,
         }
 
     @cached_property

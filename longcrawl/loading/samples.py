@@ -52,10 +52,7 @@ class EpochOrder:
     >>> EpochOrder(3, None, "web")(np.array([0, 2, 3, 5])).tolist()
     [0, 2, 0, 2]
 
-    Attributes:
-        count: samples per epoch.
-        seed: seed of the orders, or None for the stored order in every epoch.
-        name: name of the bucket.
+    ``count`` samples are in an epoch. With the seed None, all epochs have the stored order.
     """
 
     count: int
@@ -89,13 +86,7 @@ class ComposedDataset(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DeliveredBucket:
-    """A bucket of a composed dataset, with the epochs and order of its delivery.
-
-    Attributes:
-        bucket: the samples.
-        epochs: how often each sample is delivered.
-        seed: seed of the order, which differs in each epoch, or None for the bucket's own order.
-    """
+    """A bucket of a composed dataset, delivered ``epochs`` times in the order of a seed, or its own with None."""
 
     bucket: ComposedBucket
     epochs: int
@@ -183,14 +174,11 @@ class ShardBucket:
 
     def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
         """Yield the documents of samples, given by places in the order of delivery, with their rows of a batch."""
-        bases = np.cumsum([0] + [len(shard) for shard in self.shards])
         for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
-            column = 0
-            for piece in range(*self.plan.bounds[sample : sample + 2].tolist()):
-                document, size = int(self.plan.documents[piece]), int(self.plan.sizes[piece])
-                number = int(np.searchsorted(bases, document, "right")) - 1
-                shard, entry = self.shards[number], document - int(bases[number])
-                first = shard.start(entry) + int(self.plan.starts[piece])
+            pieces, column = slice(*self.plan.bounds[sample : sample + 2].tolist()), 0
+            for place, size in zip(self._places[pieces].tolist(), self.plan.sizes[pieces].tolist(), strict=True):
+                number = int(self._token_bases.searchsorted(place, "right")) - 1
+                shard, first = self.shards[number], place - int(self._token_bases[number])
                 yield from entry_origins(shard.path, shard.ends, row, column, first, first + size)
                 column += size
 
@@ -266,14 +254,10 @@ def assemble(
     padding: int,
     rows: Rows,
 ) -> Batch:
-    """Assemble a batch from samples of buckets.
+    """Assemble a batch from samples of buckets, in the buffers ``rows``.
 
-    Args:
-        buckets: buckets by number; an unknown number gives a row of padding.
-        picks: integers [picks], bucket number of each row; rows after the last one are also padding.
-        places: int64 [picks], place of each sample in its bucket's order of delivery.
-        padding: token id of padding.
-        rows: buffers to fill.
+    Each row has the number of its bucket in ``picks``, and the place in the bucket's order of delivery in ``places``.
+    Rows of unknown buckets, and after the last pick, are padding.
     """
     pieces: list[Longs] = []
     for pick in set(picks.tolist()):

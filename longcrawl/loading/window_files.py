@@ -5,6 +5,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -115,17 +116,14 @@ def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
 def folder_of(paths: str) -> str:
     """Return the folder that is searched for files, as a prefix of their paths."""
     parts = paths.rstrip("/").split("/")
-    fixed = next((at for at, part in enumerate(parts) if has_pattern(part)), len(parts))
-    folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
-    folder = absolute(folder)
     # The parts before a pattern are always a folder.
-    return posixpath.dirname(folder) if fixed == len(parts) and is_file(folder) else folder
+    fixed = list(takewhile(lambda part: not has_pattern(part), parts))
+    folder = absolute("/".join(fixed) or ("/" if paths.startswith("/") else "."))
+    return posixpath.dirname(folder) if fixed == parts and is_file(folder) else folder
 
 
 def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # the public argument's name
-    if is_url(paths):
-        return {datatrove.SUFFIX}
-    return shard_suffixes(format)
+    return {datatrove.SUFFIX} if is_url(paths) else shard_suffixes(format)
 
 
 def file_sizes(paths: Sequence[str]) -> list[int | None]:
@@ -153,12 +151,8 @@ def read_paths(
     """Read the list of files, or write it under a lock, so that all processes get the list made by one.
 
     The file is JSON, ``[{"path", "size", "tokens"}, …]``, with paths relative to the folder of ``paths`` if possible.
-    datatrove's dataset can read it. datatrove's own lists lack ``tokens``, which is then added. ``find`` measures the
-    given files, or searches for files if it gets None.
-
-    Raises:
-        LoaderError: the list is stale and ``on_stale`` is "error"; it has other files and ``on_stale`` is "trust"; the
-            file is not a list of files or cannot be written; or another process holds the lock for too long.
+    datatrove's own lists lack ``tokens``, which is then added. ``find`` measures the given files, or searches for files
+    if it gets None.
     """
     root = folder_of(paths) if isinstance(paths, str) else ""
     known, whole = _look(paths_file, paths, root, split, on_stale)
@@ -219,7 +213,6 @@ def _look(
 
 
 def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str) -> str:
-    """Describe how a list differs from the named files; the result is "" if it does not."""
     if not isinstance(paths, str):
         same = [file.path for file in known] == list(paths)
         return "" if same else f"it is not a list of the {len(paths):,} files that paths names, in their order"
@@ -257,8 +250,6 @@ READ_AHEAD = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class _MappedShard:
-    """A local, memory-mapped shard."""
-
     path: str
     tokens: npt.NDArray[Any]
     document_ends: npt.NDArray[np.int64] | None
@@ -299,16 +290,13 @@ class _MappedShard:
         self.shard.compare(start, stop)
         counts = np.ones(stop - start, np.bool_) if self.mask is None else self.mask[start:stop].copy()
         if self.overlaps is not None:
-            self._leave_out_overlaps(start, stop, counts)
+            ends = self.ends()
+            document = int(np.searchsorted(ends, start, "right"))
+            first = int(ends[document - 1]) if document else 0
+            while first < stop and document < len(ends):
+                counts[max(first - start, 0) : max(first + int(self.overlaps[document]) - start, 0)] = False
+                first, document = int(ends[document]), document + 1
         return counts
-
-    def _leave_out_overlaps(self, start: int, stop: int, counts: npt.NDArray[np.bool_]) -> None:
-        ends, overlaps = self.ends(), self.overlaps
-        document = int(np.searchsorted(ends, start, "right"))
-        first = int(ends[document - 1]) if document else 0
-        while first < stop and document < len(ends) and overlaps is not None:
-            counts[max(first - start, 0) : max(first + int(overlaps[document]) - start, 0)] = False
-            first, document = int(ends[document]), document + 1
 
 
 def remote_width(path: str, given: int | None) -> int:
@@ -389,11 +377,6 @@ class _RemoteShard:
             self._ends = np.frombuffer(entries, "<i8")
         return self._ends
 
-    def check_ends(self) -> None:
-        """Check the document ends."""
-        for problem in end_problems(self.ends(), self.count, f"{self.path}{datatrove.INDEX}", lambda entry: 8 * entry):
-            raise CorruptionError(problem)
-
     @cached_property
     def masked(self) -> bool:
         return exists(f"{self.path}{datatrove.LOSS}")
@@ -414,7 +397,6 @@ class _RemoteShard:
 
     @cached_property
     def _checksums(self) -> BlockChecksums | None:
-        """Checksums beside the shard, or None."""
         beside = f"{self.path}{SUFFIX}"
         try:
             text = fetch(beside)
@@ -422,13 +404,9 @@ class _RemoteShard:
             return None
         stem = self.path.removesuffix(datatrove.SUFFIX)
         checksums = parse_checksums(text, beside, stem)
-        suffixes = (datatrove.INDEX, datatrove.LOSS, datatrove.METADATA)
-        sizes = sizes_of([f"{self.path}{suffix}" for suffix in suffixes])
-        found = {datatrove.SUFFIX: self._size}
-        for suffix, size in zip(suffixes, sizes, strict=True):
-            if size is not None:
-                found[datatrove.SUFFIX + suffix] = size
-        checksums.check_sizes(found, stem)
+        suffixes = ("", datatrove.INDEX, datatrove.LOSS, datatrove.METADATA)
+        sizes = zip(suffixes, sizes_of([f"{self.path}{suffix}" for suffix in suffixes]), strict=True)
+        checksums.check_sizes({datatrove.SUFFIX + suffix: size for suffix, size in sizes if size is not None}, stem)
         return checksums
 
 
@@ -447,7 +425,8 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
             )
         remote = _RemoteShard(path, remote_width(path, settings.get("token_size")))
         if check == "ends":
-            remote.check_ends()
+            for problem in end_problems(remote.ends(), remote.count, f"{path}{datatrove.INDEX}", lambda at: 8 * at):
+                raise CorruptionError(problem)
         return remote
     found = find_format(path, format)
     shard = open_shard(path, found.name, check=check, **settings)

@@ -6,11 +6,11 @@ index of a token in its document, counted from the document's start or, if that 
 start.
 
 The global sequence consists of passes over all windows, each in its own order. A step takes its next
-``batch_size * world_size`` windows, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on. So
-the state is the number of windows delivered to all ranks together.
+``batch_size * world_size`` windows, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on.
 """
 
 import itertools
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,25 +28,8 @@ from longcrawl.core.registry import check_fields, short_repr
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_hash import KeyedOrder, file_order, keyed_order
-from longcrawl.loading import window_files
-from longcrawl.loading.feed import (
-    Batch,
-    Feed,
-    Index,
-    Origin,
-    TokenFacts,
-    changed_values,
-    check_ids,
-    data_changes,
-    data_identity,
-    entry_origins,
-    items,
-    recorded_facts,
-    rows_of,
-    warn_of_absent,
-    whole_numbers,
-)
-from longcrawl.loading.window_files import ShardTokens, content_names, open_ends, open_tokens
+from longcrawl.loading import feed, window_files
+from longcrawl.loading.window_files import ShardTokens, TokenFile, content_names, open_ends, open_tokens
 from longcrawl.tokens.packing import locate, positions_from_end_of_text, positions_from_ends
 
 Window = dict[str, npt.NDArray[Any]]
@@ -77,8 +60,7 @@ class Windows:
     >>> for batch in windows.batches(batch_size=8, rank=0, world_size=2):  # doctest: +SKIP
     ...     step(batch["input_ids"], batch["positions"])  # each (8, 2049) int64
 
-    ``torch.utils.data.DataLoader(windows, ...)`` accepts it with any number of workers. The state of :meth:`batches`
-    can be saved, and loaded with another world size.
+    ``torch.utils.data.DataLoader(windows, ...)`` accepts it with any number of workers.
 
     Attributes:
         paths: a folder, a pattern with ``*``, a file, or a list of files; for ``.ds`` files, also a URL that fsspec
@@ -100,17 +82,15 @@ class Windows:
         token_size: bytes per token, for files that do not record it: ``.ds`` without an index, and flat ``.bin``.
         vocabulary_size: upper limit of ids, exclusive; a window with a larger id raises an error.
         check: checks when a file is opened: "sizes"; "ends", which adds document ends and is always included with
-            positions="index"; or "everything", for local files only, which also finds ids outside of the vocabulary
-            before a window is read.
+            positions="index"; or "everything", for local files only, which adds ids outside of the vocabulary.
         subfolders: "read" to include the sub-folders of a folder, or "skip".
         split: split to read from a folder or pattern: "train"; the name of a held-out folder, ``val``, ``valid``,
             ``validation``, ``dev``, ``eval``, ``test`` or ``heldout``; or "all". "val" finds any of them but ``test``.
             Without such folders, all files are "train".
-        paths_file: a local JSON file that caches the list of files and their sizes. One process writes it under a lock,
-            and the others wait for it. It does not include files that are added later.
+        paths_file: a local JSON file that caches the list of files and their sizes, without files that are added later.
         on_stale_paths: handling of a ``paths_file`` with other sizes, or with files that ``paths`` does not name.
-            "refresh" lists the files again, and "error" raises an error. "trust" does not compare sizes, so that a file
-            of another size raises an error when it is opened; files that ``paths`` does not name are an error.
+            "refresh" lists the files again, and "error" raises an error. "trust" raises an error for files that
+            ``paths`` does not name, and for a file of another size only when it is opened.
 
     Raises:
         LoaderError: a field does not fit the others or the files.
@@ -144,10 +124,9 @@ class Windows:
         check_fields(self, LoaderError)
         if self.seq_len < 1:
             raise LoaderError(f"seq_len {self.seq_len} must be 1 or more")
-        if self.vocabulary_size is not None and self.vocabulary_size < 1:
-            raise LoaderError(f"vocabulary_size {self.vocabulary_size} must be 1 or more, or None")
-        if self.max_tokens is not None and self.max_tokens < 0:
-            raise LoaderError(f"max_tokens {self.max_tokens} must be 0 or more, or None")
+        for name, least in (("vocabulary_size", 1), ("max_tokens", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise LoaderError(f"{name} {value} must be {least} or more, or None")
         if self.paths_file is not None and "://" in str(self.paths_file):
             raise LoaderError(f"paths_file {self.paths_file} cannot be locked: name a file of this machine")
         self._take_recorded()
@@ -159,7 +138,6 @@ class Windows:
         self._check_ids()
 
     def _take_recorded(self) -> None:
-        """Take omitted settings from the output of the files."""
         for setting, word, name in (("positions", "eos", "end_of_text"), ("tail", "pad", "pad_token")):
             if getattr(self, setting) == word and getattr(self, name) is None:
                 if self.recorded.end_of_text is None:
@@ -168,31 +146,30 @@ class Windows:
 
     def _check_ids(self) -> None:
         self.recorded.check_vocabulary(self.vocabulary_size)
-        self.recorded.check_end_of_text(self.end_of_text, self._stored_types())
+        self.recorded.check_end_of_text(self.end_of_text, (shard.dtype for shard in self._shards()))
         if self.pad_token is not None:
-            self.recorded.check_padding(self.pad_token, self.vocabulary_size, self._stored_types(), self.window_dtype)
+            types = (shard.dtype for shard in self._shards())
+            self.recorded.check_padding(self.pad_token, self.vocabulary_size, types, self.window_dtype)
         if self.positions == "eos" and self.end_of_text is not None and self.recorded.end_of_text is None:
-            warn_of_absent(self.end_of_text, self.paths, self._blocks())
+            feed.warn_of_absent(self.end_of_text, self.paths, self._blocks())
 
     @cached_property
-    def recorded(self) -> TokenFacts:
+    def recorded(self) -> feed.TokenFacts:
         """Facts that the output of the files records about its tokens."""
-        return recorded_facts([file.path for file in self.files])
+        return feed.recorded_facts([file.path for file in self.files])
 
-    def _stored_types(self) -> Iterator["np.dtype[Any]"]:
-        return (open_tokens(file.path, self.format, self._settings, "sizes").dtype for file in self.files)
+    def _shards(self) -> Iterator[ShardTokens]:
+        return (open_tokens(file.path, self.format, self._settings, "sizes") for file in self.files)
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the tokens of all files, in blocks."""
-        for file in self.files:
-            shard = open_tokens(file.path, self.format, self._settings, "sizes")
+        for file, shard in zip(self.files, self._shards(), strict=True):
             for start in range(0, file.tokens, BLOCK):
                 block = np.empty((1, min(BLOCK, file.tokens - start)), np.int64)
                 shard.copy(np.array([start]), 0, block)
                 yield block[0]
 
     @cached_property
-    def files(self) -> list[window_files.TokenFile]:
+    def files(self) -> list[TokenFile]:
         """Files in order, with their sizes in bytes and in tokens."""
         if self.paths_file is None:
             return self._find(None)
@@ -207,7 +184,7 @@ class Windows:
             return os.fspath(self.paths)
         return [os.fspath(path).removeprefix("file://") for path in self.paths]
 
-    def of_files(self, files: list[window_files.TokenFile]) -> "Windows":
+    def of_files(self, files: list[TokenFile]) -> "Windows":
         """Return the windows of known files with the same settings."""
         made = copy(self)
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -216,15 +193,12 @@ class Windows:
         vars(made).update(kept | {"paths": tuple(file.path for file in files), "paths_file": None, "files": files})
         return made
 
-    def _find(self, known: list[str] | None) -> list[window_files.TokenFile]:
+    def _find(self, known: list[str] | None) -> list[TokenFile]:
         recursive = self.subfolders == "read"
         listed = known or window_files.find_files(self._named, self.format, recursive=recursive, split=self.split)
         counts = [open_tokens(path, self.format, self._settings, "sizes").count for path in listed]
         sizes = window_files.file_sizes(listed)
-        return [
-            window_files.TokenFile(path, size or 0, count)
-            for path, size, count in zip(listed, sizes, counts, strict=True)
-        ]
+        return [TokenFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -248,13 +222,13 @@ class Windows:
     @cached_property
     def counts(self) -> list[int]:
         """Number of windows in each file."""
-        length, left = self.seq_len + 1, self.max_tokens
+        length, left = self.seq_len + 1, math.inf if self.max_tokens is None else self.max_tokens
         counts = []
         for file in self.files:
-            tokens = file.tokens if left is None else min(file.tokens, left)
-            whole = left is None or left >= file.tokens
-            left = None if left is None else left - tokens
-            counts.append(-(-tokens // length) if self.tail == "pad" and whole else tokens // length)
+            tokens = int(min(file.tokens, left))
+            left -= tokens
+            whole = self.tail == "pad" and tokens == file.tokens
+            counts.append(-(-tokens // length) if whole else tokens // length)
         return counts
 
     @property
@@ -278,12 +252,9 @@ class Windows:
     @overload
     def __getitem__(self, index: slice | Iterable[int]) -> list[Window]: ...
 
-    def __getitem__(self, index: Index) -> Window | list[Window]:
-        """Return a window of the first pass, in the order of ``shuffle``, or a list of windows.
-
-        A negative number counts from the end.
-        """
-        return items(index, self._count, self._window, "window")
+    def __getitem__(self, index: feed.Index) -> Window | list[Window]:
+        """Return a window of the first pass, in the order of ``shuffle``, or a list of windows."""
+        return feed.items(index, self._count, self._window, "window")
 
     def _window(self, place: int) -> Window:
         if self.shuffle == "windows":
@@ -298,12 +269,11 @@ class Windows:
     def __getitems__(self, indices: list[int]) -> list[Window]:
         """Return windows for a DataLoader that forms batches itself, such as that of transformers' Trainer.
 
-        In addition to the fields of ``[i]``, a window has ``labels``, int64, the ids of the window with -100 on its
-        first token and on tokens with a false ``loss_mask``. With ``positions``, it also has ``position_ids``.
+        They also have the fields of :func:`longcrawl.loading.collators.for_transformers`.
         """
         batch = self.read(np.asarray(indices, np.int64))
         rows = ({name: values[row] for name, values in batch.items()} for row in range(len(indices)))
-        return [inputs | window for window, inputs in zip(rows, rows_of(batch), strict=True)]
+        return [inputs | window for window, inputs in zip(rows, feed.rows_of(batch), strict=True)]
 
     def __iter__(self) -> Iterator[Window]:
         """Yield every window of the first pass, in order."""
@@ -311,12 +281,8 @@ class Windows:
             yield self[index]
 
     def read(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> Window:
-        """Return the windows at these places of a pass as one batch: arrays (len(places), seq_len + 1).
-
-        Raises:
-            IndexError: a place is out of range.
-        """
-        places = whole_numbers(places)
+        """Return the windows at these places of a pass as one batch: arrays (len(places), seq_len + 1)."""
+        places = feed.whole_numbers(places)
         if len(places) and (places.min() < 0 or places.max() >= self._count):
             raise IndexError(f"windows {places.min()} to {places.max()} of {self._count:,} do not all exist")
         layout = self._layout(pass_number)
@@ -333,28 +299,25 @@ class Windows:
             self._fill(layout.files[int(slots[first])], starts[first:last], rows)
         return batch
 
-    def origins(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> list[Origin]:
+    def origins(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> list[feed.Origin]:
         """Return the documents in the windows at these places of a pass, window by window."""
-        layout, places = self._layout(pass_number), whole_numbers(places)
+        layout, places = self._layout(pass_number), feed.whole_numbers(places)
         numbers = self._keyed(pass_number)(places) if self.shuffle == "windows" else places
         slots = np.searchsorted(layout.starts, numbers, "right") - 1
         files, starts = np.asarray(layout.files)[slots], (numbers - layout.starts[slots]) * (self.seq_len + 1)
         end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
         opened = {file: open_ends(self.files[file].path, self.format, self._settings, end_of_text) for file in files}
-        found = list[Origin]()
-        for row, (file, start) in enumerate(zip(files.tolist(), starts.tolist(), strict=True)):
-            stop = min(start + self.seq_len + 1, self.files[file].tokens)
-            found += entry_origins(self.files[file].path, opened[file], row, 0, start, stop)
+        found = list[feed.Origin]()
+        for row, (number, start) in enumerate(zip(files.tolist(), starts.tolist(), strict=True)):
+            file = self.files[number]
+            stop = min(start + self.seq_len + 1, file.tokens)
+            found += feed.entry_origins(file.path, opened[number], row, 0, start, stop)
         return found
 
     def batches(
         self, batch_size: int = 1, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"
     ) -> "WindowBatches":
-        """Return batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
-
-        Raises:
-            LoaderError: a setting has a wrong value.
-        """
+        """Return batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`."""
         return WindowBatches(self, batch_size, rank, world_size, leftover)
 
     def _empty(self, windows: int) -> Window:
@@ -371,7 +334,9 @@ class Windows:
         tokens = rows["input_ids"]
         shard.copy(starts, self.pad_token or 0, tokens)
         if self.vocabulary_size is not None:
-            check_ids(tokens, self.vocabulary_size, lambda row, place: f"{shard.path}, token {starts[row] + place:,},")
+            feed.check_ids(
+                tokens, self.vocabulary_size, lambda row, place: f"{shard.path}, token {starts[row] + place:,},"
+            )
         elif self.dtype == "int32" and shard.dtype.itemsize == 4 and tokens.size and tokens.min() < 0:
             raise LoaderError(f"{shard.path} has an id that int32 cannot hold: set dtype='int64'")
         if self.positions == "index":
@@ -387,8 +352,7 @@ class Windows:
                 row[stop - start :] = False
 
     def _shard(self, file: int) -> ShardTokens:
-        shard = self._open.get(file)
-        return self._open_shard(file) if shard is None else shard
+        return self._open.get(file) or self._open_shard(file)
 
     @cached_property
     def _open(self) -> dict[int, ShardTokens]:
@@ -428,17 +392,15 @@ class Windows:
 
     def _layout(self, pass_number: int) -> _Layout:
         number = pass_number if self.shuffle == "files" else 0
-        layout = self._layouts.get(number)
-        if layout is None:
+        if number not in self._layouts:
             files = list(range(len(self.files)))
             if self.shuffle == "files":
-                files = file_order(window_files.content_names([file.path for file in self.files]), self.seed, number)
+                files = file_order(content_names([file.path for file in self.files]), self.seed, number)
             starts = np.cumsum([0, *(self.counts[file] for file in files)], dtype=np.int64)
-            layout = _Layout(files, starts.tolist(), starts)
             if len(self._layouts) > 1:
                 self._layouts.pop(max(self._layouts), None)
-            self._layouts[number] = layout
-        return layout
+            self._layouts[number] = _Layout(files, starts.tolist(), starts)
+        return self._layouts[number]
 
     def _keyed(self, number: int) -> KeyedOrder:
         return keyed_order(self._count, self.seed, f"windows of pass {number}")
@@ -451,7 +413,7 @@ Leftover = Literal["carry", "short", "drop"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WindowBatches(Feed):
+class WindowBatches(feed.Feed):
     """Batches of windows for one rank of a trainer, as returned by :meth:`Windows.batches`.
 
     Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
@@ -490,11 +452,6 @@ class WindowBatches(Feed):
                 "leftover='carry'"
             )
 
-    @property
-    def step_size(self) -> int:
-        """Windows per step, on all ranks together."""
-        return self.batch_size * self.world_size
-
     def stop(self, position: int) -> int:
         """Return the position at which a pass ends, without dropped windows."""
         end = self._pass_end(position)
@@ -506,21 +463,21 @@ class WindowBatches(Feed):
             self.move_to(self._pass_end(self.position))
         return super().remaining_steps()
 
-    def read(self, step: int) -> Batch:
+    def read(self, step: int) -> feed.Batch:
         """Return this rank's windows of the step that begins at window ``step``, counted over all passes."""
-        parts = [self.windows.read(places, number) for places, number in self._parts(step)]
-        return (
-            parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
+        first, *others = [self.windows.read(places, number) for places, number in self._parts(step)]
+        if not others:
+            return first
+        return {name: np.concatenate([values, *(part[name] for part in others)]) for name, values in first.items()}
 
     @property
     def endless(self) -> bool:
         """Whether passes continue within a batch."""
         return self.leftover == "carry"
 
-    def origins_at(self, position: int) -> list[Origin]:
+    def origins_at(self, position: int) -> list[feed.Origin]:
         """Return the documents in this rank's windows of a step; columns are those of ``input_ids``."""
-        found, rows = list[Origin](), 0
+        found, rows = list[feed.Origin](), 0
         for places, number in self._parts(position):
             found += [replace(each, row=rows + each.row) for each in self.windows.origins(places, number)]
             rows += len(places)
@@ -533,7 +490,7 @@ class WindowBatches(Feed):
             end = self._pass_end(step)
             start, stop = min(start, end), min(stop, end)
         count = len(self.windows)
-        borders = [start, *range((start // count + 1) * count, stop, count), stop]
+        borders = [start, *range(self._pass_end(start), stop, count), stop]
         return [
             (np.arange(left, right) - left // count * count, left // count)
             for left, right in itertools.pairwise(borders)
@@ -550,16 +507,12 @@ class WindowBatches(Feed):
         return (window // count + 1) * count
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
-        """Return settings and a description of the data.
-
-        The data are described by the number of files, their sizes, and digests of samples that include the first and
-        the last bytes. Names of files are included if files are shuffled, because they determine the order.
-        """
+        """Return settings and a description of the data, with names of files if they determine the order."""
         return {**self._order, **self._data}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed; the list is empty if they match."""
-        return changed_values(state, self._order) + data_changes(state, self._data, self.windows.files)
+        return feed.changed_values(state, self._order) + feed.data_changes(state, self._data, self.windows.files)
 
     @cached_property
     def _order(self) -> dict[str, Any]:
@@ -567,7 +520,7 @@ class WindowBatches(Feed):
 
     @cached_property
     def _data(self) -> dict[str, Any]:
-        return data_identity(self.windows.files)
+        return feed.data_identity(self.windows.files)
 
 
 def order_identity(windows: Windows) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Callback for transformers' Trainer that checks aspects of the training that a feed cannot see."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from longcrawl.errors import LoaderError, warn_user
@@ -22,9 +21,8 @@ def check_feed(feed: Feed | Windows) -> Any:
     >>> trainer = Trainer(model, args, train_dataset=feed, callbacks=[check_feed(feed)])  # doctest: +SKIP
 
     Raises:
-        LoaderError: at the start of training, in three cases: the data, or the plan up to the checkpoint, differ; the
-            Trainer's collator or attention would let documents of a row attend to each other; or training would not
-            continue at the sample after the checkpoint.
+        LoaderError: at the start of training: the data, or the plan up to the checkpoint, differ; documents of a row
+            would attend to each other; or training would not continue at the sample after the checkpoint.
     """
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
@@ -73,16 +71,7 @@ def samples_per_step(args: Any) -> int:
 
 
 def check_position(args: Any, steps: int, before: int | None) -> None:
-    """Check that a Trainer continues at the sample after those of a checkpoint.
-
-    Args:
-        args: the Trainer's arguments.
-        steps: steps of the checkpoint.
-        before: samples per step of the checkpoint, or None if it does not record them.
-
-    Raises:
-        LoaderError: the Trainer would restart the epoch, or its steps have another size.
-    """
+    """Check that a Trainer continues after the samples of a checkpoint: steps of ``before`` samples, if known."""
     now = samples_per_step(args)
     if args.ignore_data_skip:
         raise LoaderError(
@@ -97,17 +86,12 @@ def check_position(args: Any, steps: int, before: int | None) -> None:
 
 
 def check_documents(args: Any, model: Any, loader: Any) -> None:
-    """Check that documents of a row cannot attend to each other.
-
-    Raises:
-        LoaderError: the collator adds a mask, or FlashAttention gets several rows, for which it ignores positions.
-    """
+    """Check that documents of a row cannot attend to each other, by a mask or as FlashAttention gets several rows."""
     from transformers import DataCollatorWithPadding
 
     collate = getattr(loader, "collate_fn", None)
     collate = getattr(collate, "data_collator", collate)
-    configuration: Mapping[str, Any] | Any = getattr(model, "config", None)
-    attention = str(getattr(configuration, "_attn_implementation", None))
+    attention = str(getattr(getattr(model, "config", None), "_attn_implementation", None))
     if isinstance(collate, DataCollatorWithPadding):
         raise LoaderError(
             "the Trainer's collator for a tokenizer adds a mask with which documents of a row see each other: pass "
@@ -121,17 +105,12 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
 
 
 def check_resume(args: Any, loader: Any) -> None:
-    """Check that a resume skips exactly the batches that were trained on.
-
-    Raises:
-        LoaderError: one rank reads for all, and accelerate would skip only the batches of one rank.
-    """
+    """Check that a resume skips exactly the batches that were trained on, also if one rank reads for all."""
     from torch.utils.data import IterableDataset
 
     # Compared as a name, because longcrawl does not depend on accelerate.
-    dispatches = "DataLoaderDispatcher" in {kind.__name__ for kind in type(loader).__mro__}
-    dispatched = dispatches and not loader.split_batches
-    if dispatched and args.world_size > 1 and not isinstance(loader.dataset, IterableDataset):
+    dispatches = any(kind.__name__ == "DataLoaderDispatcher" for kind in type(loader).__mro__)
+    if dispatches and not (loader.split_batches or args.world_size == 1 or isinstance(loader.dataset, IterableDataset)):
         raise LoaderError(
             f"with dispatch_batches accelerate skips too few batches for {args.world_size} ranks: resume with "
             "accelerator_config={'dispatch_batches': False}, whose batches are the same"
