@@ -1,12 +1,8 @@
 """Feed of a bucketed dataset: every step has the same number of tokens.
 
-The capacity of each step and the bucket of each sample are planned before training starts, as a function of global
-numbers. A position is therefore one number, and the number of ranks or workers and interruptions do not change the
-global steps.
-
-On all ranks, the samples of a step have one capacity. So the plan first chooses a capacity for the step, then a bucket
-of this capacity for each of its samples. Both choices come from a counter-based generator, addressed by step and by
-sample.
+The capacity of each step and the bucket of each sample are planned before training starts. On all ranks, the samples of
+a step have one capacity. So the plan first chooses a capacity for the step, then a bucket of this capacity for each of
+its samples. Both choices come from a counter-based generator, addressed by step and by sample.
 """
 
 import os
@@ -58,11 +54,11 @@ PADDING = "(padding)"
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """One capacity per step, and one bucket per sample of each.
+    """One capacity per step, and one bucket per sample of each, "(padding)" for a sample of padding.
 
     Attributes:
         steps: capacity of each step; ``phases`` and ``drained`` count steps.
-        samples: bucket of each sample, or "(padding)" for a sample of padding.
+        samples: bucket of each sample.
         samples_per_step: int64 [capacities], samples per step of each capacity, on all ranks together.
         asked: for each phase, the requested share of tokens of each bucket.
     """
@@ -105,17 +101,12 @@ def plan_schedule(
     >>> plan.capacities.tolist()
     [8, 8, 16, 16]
 
-    Args:
-        buckets: samples available in each bucket.
-        tokens_per_step: tokens of a step on all ranks together; a multiple of each capacity.
-        schedule: "mixed" shuffles the steps; "short-first" and "long-first" sort them by capacity; "short-mixed-long"
-            begins with half of the steps of the smallest capacity and ends with half of those of the largest.
-        last_step: "drop" omits the samples of a capacity that do not fill a step; "fill" pads them to a step.
-        seed: seed of the order.
+    ``tokens_per_step`` is of all ranks together, a multiple of each capacity. ``schedule`` and ``last_step`` are those
+    of :class:`ComposedBatches`.
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed)
     planning.deliver_all(schedule, fill=last_step == "fill")
-    return planning.plan(halted=False)
+    return planning.plan()
 
 
 def plan_phases(
@@ -125,16 +116,10 @@ def plan_phases(
     seed: int = 0,
     on_exhausted: str = "error",
 ) -> StepPlan:
-    """Plan phases: a pure function of its arguments.
+    """Plan phases: a pure function of its arguments, those of :func:`plan_schedule`.
 
-    Args:
-        phases: phases in their order.
-        buckets: samples available in each bucket.
-        tokens_per_step: tokens of a step on all ranks together; a multiple of each capacity.
-        seed: seed of the draws.
-        on_exhausted: "renormalize" drops a bucket from the first step for which it has too few samples, and goes to the
-            next phase if no bucket of the mix has any left; otherwise the plan ends there. An exhausted bucket raises
-            no error: see ``steps.drained``.
+    With ``on_exhausted="renormalize"``, a bucket is dropped from the first step for which it has too few samples, and
+    the next phase begins if no bucket of the mix has any left; otherwise the plan ends there, see ``steps.drained``.
 
     Raises:
         LoaderError: a phase names an unknown bucket.
@@ -167,7 +152,7 @@ class _Planning:
         self.left = np.array([each.samples for each in self.buckets], np.int64)
         self.dry = np.zeros(len(self.buckets), np.bool_)
 
-    def plan(self, *, halted: bool) -> StepPlan:
+    def plan(self, *, halted: bool = False) -> StepPlan:
         names = tuple(str(each) for each in self.capacities)
         steps = np.concatenate([np.empty(0, np.min_scalar_type(len(names))), *self.step_picks])
         samples = np.concatenate([np.empty(0, self.pick_type), *self.sample_picks])
@@ -179,14 +164,11 @@ class _Planning:
         )
 
     def deliver_all(self, schedule: Schedule, *, fill: bool) -> None:
-        everything = ComposedPhase(1)
-        self._note_asked(bucket_weights(everything, 1, self.buckets, self.left))
+        self._note_asked(bucket_weights(ComposedPhase(1), 1, self.buckets, self.left))
         samples = self._by_capacity(self.left)
         steps = -(-samples // self.per_step) if fill else samples // self.per_step
-        queues = _Queues(self, 0)
-        queues.fill(steps * self.per_step)
         before = self.left.copy()
-        self._take(*queues.take(_ordered(steps, schedule, self.seed)))
+        self._take_from(self._queues(0), _ordered(steps, schedule, self.seed))
         self._note_totals(0, before)
 
     def run(self, phases: Sequence[ComposedPhase]) -> bool:
@@ -208,17 +190,28 @@ class _Planning:
     def _run_phase(self, number: int, phase: ComposedPhase, weights: Weights, stop: int) -> bool:
         if phase.mix:
             return self._by_weights(number, weights, None, stop)
-        queues = _Queues(self, number)
+        queues = self._queues(number)
         if phase.capacities:
             return self._by_weights(number, weights, queues, stop)
         steps = self._by_capacity(self.left) // self.per_step
         order = _ordered(steps, "mixed", self.seed, number)[: max(stop - self.steps, 0)]
-        self._take(*queues.take(order))
+        self._take_from(queues, order)
         if self.steps < stop:
             self.drained.append(Drained(self.steps, number, None))
         return self.steps >= stop
 
-    def _by_weights(self, number: int, weights: Weights, queues: "_Queues | None", stop: int) -> bool:
+    def _queues(self, phase: int) -> list[Picks]:
+        """Return the remaining samples of each capacity, shuffled across its buckets, which thus run dry together."""
+        queues = []
+        for group, capacity in enumerate(self.capacities):
+            members = np.flatnonzero(self.group == group)
+            queue = np.repeat(members.astype(self.pick_type), self.left[members])
+            if len(members) > 1:
+                queue = _shuffled(queue, self.seed, f"buckets of {capacity} in phase {phase}")
+            queues.append(queue)
+        return queues
+
+    def _by_weights(self, number: int, weights: Weights, queues: list[Picks] | None, stop: int) -> bool:
         """Draw capacities by weight, and buckets by weight or from queues, until a bucket has too few samples."""
         while self.steps < stop:
             shares = np.where(self.dry, 0.0, weights)
@@ -250,11 +243,20 @@ class _Planning:
         name = None if dry is None else self.buckets[dry].name
         return name, np.arange(len(self.buckets)) == dry
 
-    def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
+    def _take_queued(self, order: Picks, queues: list[Picks]) -> tuple[str | None, npt.NDArray[np.bool_]]:
         """Take these steps from queues, up to the first exhausted capacity; return its name and its mask."""
-        stop, dry = first_dry(order, queues.left // self.per_step)
-        self._take(*queues.take(order[:stop]))
+        stop, dry = first_dry(order, np.array([len(queue) for queue in queues]) // self.per_step)
+        self._take_from(queues, order[:stop])
         return None if dry is None else str(self.capacities[dry]), self.group == dry
+
+    def _take_from(self, queues: list[Picks], order: Picks) -> None:
+        """Take steps of these capacities, and their samples from the beginning of queues, or else padding."""
+        groups = np.repeat(order, self.per_step[order])
+        picks = np.full(len(groups), len(self.buckets), self.pick_type)
+        for group, queue in enumerate(queues):
+            where = np.flatnonzero(groups == group)[: len(queue)]
+            picks[where], queues[group] = queue[: len(where)], queue[len(where) :]
+        self._take(order, picks)
 
     def _take(self, order: Picks, picks: Picks) -> None:
         self.left -= np.bincount(picks, minlength=len(self.buckets))[: len(self.buckets)]
@@ -275,50 +277,8 @@ class _Planning:
         self.totals.append(PhaseTotals(first, self.steps, tokens))
 
 
-class _Queues:
-    """Remaining samples of each capacity, shuffled across its buckets.
-
-    Buckets are drawn in proportion to their sizes and run dry together.
-    """
-
-    def __init__(self, planning: _Planning, phase: int) -> None:
-        self._per_step, self._padding = planning.per_step, len(planning.buckets)
-        self._pick_type = planning.pick_type
-        self._queues: list[Picks] = []
-        for group, capacity in enumerate(planning.capacities):
-            members = np.flatnonzero(planning.group == group)
-            queue = np.repeat(members.astype(self._pick_type), planning.left[members])
-            if len(members) > 1:
-                queue = _shuffled(queue, planning.seed, f"buckets of {capacity} in phase {phase}")
-            self._queues.append(queue)
-        self._taken = np.zeros(len(self._queues), np.int64)
-
-    @property
-    def left(self) -> Longs:
-        return np.array([len(queue) for queue in self._queues], np.int64) - self._taken
-
-    def fill(self, lengths: Longs) -> None:
-        """Pad queues that are shorter than these lengths."""
-        for group, (queue, length) in enumerate(zip(self._queues, lengths.tolist(), strict=True)):
-            self._queues[group] = np.append(queue, np.full(max(length - len(queue), 0), self._padding, self._pick_type))
-
-    def take(self, order: Picks) -> tuple[Picks, Picks]:
-        """Return steps of these capacities, and the buckets of their samples."""
-        groups = np.repeat(order, self._per_step[order])
-        picks = np.empty(len(groups), self._pick_type)
-        for group, taken in enumerate(self._taken.tolist()):
-            where = np.flatnonzero(groups == group)
-            picks[where] = self._queues[group][taken : taken + len(where)]
-            self._taken[group] += len(where)
-        return order, picks
-
-
 def _spread_numbers(seed: int, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for each step, stratified within blocks of ``BLOCK_STEPS`` steps.
-
-    Each block has one number from each of ``BLOCK_STEPS`` equal ranges. So capacities come close to their weights
-    within a few steps; with independent numbers this takes hundreds.
-    """
+    """Return a number in [0, 1) for each step; every ``BLOCK_STEPS`` steps have one from each of as many ranges."""
     start, stop = first // BLOCK_STEPS * BLOCK_STEPS, -(-(first + count) // BLOCK_STEPS) * BLOCK_STEPS
     order, within = (
         uniform_numbers(seed, purpose, start, stop - start).reshape(-1, BLOCK_STEPS)
@@ -348,12 +308,7 @@ def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Pic
 
 @dataclass(frozen=True)
 class StepReport(CurriculumReport):
-    """Result of :func:`longcrawl.loading.validate` for a composed dataset; counts tokens of whole steps.
-
-    Attributes:
-        tokens_per_step: tokens of a step on all ranks together, including padding.
-        samples: number of delivered samples.
-    """
+    """Result of :func:`longcrawl.loading.validate` for a composed dataset; counts tokens of whole steps."""
 
     counted: ClassVar[str] = "steps"
     tokens_per_step: int = 0
@@ -376,12 +331,9 @@ class ComposedBatches(PlannedFeed):
     ...     step(batch["input_ids"], batch["labels"])  # (64, 2048) or (8, 16384), on all ranks the same
     ...     checkpoint["data"] = batches.state_dict()
 
-    A batch has ``tokens_per_step / (capacity * world_size)`` rows. Like a batch of
-    :class:`longcrawl.loading.Packed`, it is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``,
-    int64 [rows, capacity], ``n_tokens``, int64 [rows], and ``seq_lengths``, for each row an int64 array with the
-    lengths of its pieces. Padding, if any, is the last piece. Labels are not shifted; they are -100 on the first token
-    of each piece and on tokens for which the dataset's loss mask is false. A piece that is joined to the one before it,
-    as by the planner "interleaved", counts as part of that piece.
+    A batch has ``tokens_per_step / (capacity * world_size)`` rows of ``capacity`` tokens, and the fields of a batch of
+    :class:`longcrawl.loading.Packed`. A piece that is joined to the one before it, as by the planner "interleaved",
+    counts as part of that piece.
 
     Without a curriculum, every sample is delivered ``epochs`` times, in the order of capacities that ``schedule`` sets;
     the buckets of a capacity run dry together. Iterating resumes after the last delivered step and does not start over
@@ -395,21 +347,12 @@ class ComposedBatches(PlannedFeed):
         schedule: without a curriculum, "mixed", "short-first", "long-first", or "short-mixed-long": half of the steps
             of the smallest capacity, everything else mixed, half of the steps of the largest.
         split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
-        rank: index of this process among the trainer's ``world_size`` processes.
-        world_size: number of processes that share each step.
-        seed: seed of the order of samples and steps, and of the draws of a curriculum.
+        rank, world_size, seed, positions, on_exhausted, training_tokens, on_budget_mismatch: see
+            :class:`longcrawl.loading.Packed`.
         shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the dataset's order.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
-            through the row and gives 0 in padding.
-        on_exhausted: "error" rejects a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" warns and continues without the bucket, from the same step on all ranks. If no bucket of a
-            phase's mix has samples left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered: one number, or a number per bucket, domain or capacity.
         last_step: without a curriculum, "drop" omits samples of a capacity that do not fill a step; "fill" fills the
-            step with rows of padding. A rank may then have no target, so that its mean loss is NaN: divide by the
-            targets of all ranks.
-        training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
-        on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
+            step with rows of padding, so that a rank may have no target, as with ``last_batch`` of ``Packed``.
         pad_token: id of the padding token, or None for that of the dataset.
 
     Raises:
@@ -418,7 +361,6 @@ class ComposedBatches(PlannedFeed):
 
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
-    or_its_own: ClassVar[str] = ""
     no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or set last_step='fill'"
 
     path: str | os.PathLike[str] | ComposedDataset
@@ -444,20 +386,17 @@ class ComposedBatches(PlannedFeed):
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are for feeds without a curriculum: leave one or the other out")
-        self._check_padding()
-        self._check_steps()
-        self.check_plan()
-
-    def _check_padding(self) -> None:
         described = getattr(self._dataset, "described", {})  # a dataset in memory has neither value
         facts = TokenFacts(f"{self.source_name}/composed.json", vocabulary_size=described.get("vocabulary_size"))
         facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
+        self._check_steps()
+        self.check_plan()
 
     def _check_steps(self) -> None:
         unit = lcm(*self._samples)
-        if self.tokens_per_step > 0 and self.tokens_per_step % (unit * self.world_size) == 0:
-            return
         step = unit * self.world_size
+        if self.tokens_per_step > 0 and self.tokens_per_step % step == 0:
+            return
         below = self.tokens_per_step // step
         values = ", ".join(f"{step * each:,}" for each in range(max(below - 1, 1), max(below, 1) + 3))
         wrong = (
@@ -477,13 +416,10 @@ class ComposedBatches(PlannedFeed):
 
     @cached_property
     def _dataset(self) -> ComposedDataset:
-        if isinstance(self.path, str | os.PathLike):
-            return open_composed(self.path)
-        return self.path
+        return open_composed(self.path) if isinstance(self.path, str | os.PathLike) else self.path
 
     @cached_property
     def _buckets(self) -> tuple[ComposedBucket, ...]:
-        """Non-empty buckets of the split, by domain and capacity."""
         splits = {each.split for each in self._dataset.buckets}
         split = named_split(self.split, splits.__contains__)
         there = [each for each in self._dataset.buckets if each.split == split and len(each)]
@@ -518,21 +454,22 @@ class ComposedBatches(PlannedFeed):
     def _epochs(self) -> list[int]:
         there = [BucketStock(each.domain, each.capacity, len(each)) for each in self._buckets]
         found: dict[str, int] = {}
+        given = [(buckets_called(name, there), name, epochs) for name, epochs in self.epochs_by_name().items()]
         # A name of fewer buckets is set later, so it wins: "web/2048" overrides "web".
-        meant_by = {name: buckets_called(name, there) for name in self.epochs_by_name()}
-        for name, meant in sorted(meant_by.items(), key=lambda item: -len(item[1])):
+        for meant, name, epochs in sorted(given, key=lambda each: -len(each[0])):
             if not meant:
                 known = listed(repr(each.name) for each in there)
                 raise LoaderError(f"epochs names {name!r}, which is not there; known: {known}")
-            found |= dict.fromkeys(meant, self.epochs_by_name()[name])
+            found |= dict.fromkeys(meant, epochs)
         return [found.get(each.name, 1) for each in there]
 
     @cached_property
     def plan(self) -> StepPlan:
         """Capacity of every step, and bucket of every sample."""
+        given = (self.stock, self.tokens_per_step)
         if self._phases:
-            return plan_phases(self._phases, self.stock, self.tokens_per_step, self.seed, self.on_exhausted)
-        return plan_schedule(self.stock, self.tokens_per_step, self.schedule, self.last_step, self.seed)
+            return plan_phases(self._phases, *given, self.seed, self.on_exhausted)
+        return plan_schedule(*given, self.schedule, self.last_step, self.seed)
 
     @property
     def drawn(self) -> CurriculumPlan:
@@ -559,29 +496,23 @@ class ComposedBatches(PlannedFeed):
         )
         problems, warned = self.judge(phases, stock)
         notes, unused = self._notes()
-        return StepReport(
-            self.drawn,
-            phases,
-            stock,
-            max(self._samples),
-            problems,
-            (*warned, *unused),
-            notes,
-            self.tokens_per_step,
-            int(self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].sum()),
-        )
+        head = (self.drawn, phases, stock, max(self._samples), problems, (*warned, *unused), notes)
+        return StepReport(*head, self.tokens_per_step, sum(self._delivered))
+
+    @cached_property
+    def _delivered(self) -> list[int]:
+        delivered: list[int] = self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].tolist()
+        return delivered
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Describe unused samples, with a warning if they are many and there is no curriculum."""
         notes, warned = list[str](), list[str]()
-        delivered = self.plan.samples.counts(len(self.plan.samples)).tolist()
         for capacity, there in self._samples.items():
             needed = self.tokens_per_step // capacity
             if self.last_step == "fill":
                 warned += self.padded_ranks(there % needed, f"the last step of {capacity:,}", "last_step")
-            left = there - sum(
-                count for each, count in zip(self.stock, delivered, strict=False) if each.capacity == capacity
-            )
+            counts = zip(self.stock, self._delivered, strict=True)
+            left = there - sum(count for each, count in counts if each.capacity == capacity)
             unused = f"{left:,} of the samples of {capacity:,} tokens are in no step"
             if left and self._phases:
                 notes.append(unused)
@@ -593,7 +524,6 @@ class ComposedBatches(PlannedFeed):
         return tuple(notes), tuple(warned)
 
     def _sufficient_epochs(self) -> dict[str, int]:
-        """Return the epochs that each bucket needs so that no phase runs dry."""
         once = [each.stock._replace(samples=len(each.bucket)) for each in self.buckets]
         asked = [(phase.duration_tokens, shares) for phase, shares in zip(self._phases, self.plan.asked, strict=True)]
         epochs = {}
@@ -630,16 +560,18 @@ class ComposedBatches(PlannedFeed):
 
     def read(self, step: int) -> Batch:
         """Return this rank's part of a step: every ``world_size``-th sample, starting with sample ``rank``."""
-        capacity, picks, places = self.plan.step(step)
-        mine = slice(self.rank, None, self.world_size)
-        rows = Rows(len(picks[mine]), capacity, self.positions)
-        return assemble(dict(enumerate(self.buckets)), picks[mine], places[mine], self._padding, rows)
+        capacity, picks, places = self._drawn_by_rank(step)
+        rows = Rows(len(picks), capacity, self.positions)
+        return assemble(dict(enumerate(self.buckets)), picks, places, self._padding, rows)
 
     def origins_at(self, position: int) -> list[Origin]:
         """Return the documents in this rank's samples of a step; columns are those of ``input_ids``."""
-        _, picks, places = self.plan.step(position)
-        mine = slice(self.rank, None, self.world_size)
-        return origins_of(dict(enumerate(self.buckets)), picks[mine], places[mine])
+        _, picks, places = self._drawn_by_rank(position)
+        return origins_of(dict(enumerate(self.buckets)), picks, places)
+
+    def _drawn_by_rank(self, step: int) -> tuple[int, Picks, Longs]:
+        capacity, picks, places = self.plan.step(step)
+        return capacity, picks[self.rank :: self.world_size], places[self.rank :: self.world_size]
 
     @property
     def _padding(self) -> int:

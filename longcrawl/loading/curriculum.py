@@ -1,14 +1,12 @@
 """Curricula: phases with token budgets and bucket mixes, planned before training starts.
 
 Number g of a counter-based generator (Philox) picks the bucket of sample g. So the choice does not depend on the rank,
-the worker or earlier draws. A bucket's samples are taken in order, once each, across all phases: a phase begins where
-the one before it stopped. The contents of each bucket are known, so the plan shows where a bucket runs dry before a
-step is trained.
+the worker or earlier draws. A bucket's samples are taken in order, once each, across all phases.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -27,8 +25,8 @@ MixBy = Literal["tokens", "samples"]
 Mixing = Literal["random", "even"]
 """Method by which samples draw their buckets.
 
-"random" draws each sample on its own, so the shares vary around the weights as coin tosses do. "even" uses an order in
-which the first n samples of a phase have the shares of the mix, to less than one sample, for every n.
+"random" draws each sample on its own. "even" uses an order in which the first n samples of a phase have the shares of
+the mix, to less than one sample, for every n.
 """
 
 OnExhausted = Literal["error", "halt", "renormalize"]
@@ -54,7 +52,6 @@ class Phase:
 
     Raises:
         LoaderError: the budget is below 1, a weight is negative or not a finite number, or no weight is positive.
-
     """
 
     duration_tokens: int
@@ -77,7 +74,6 @@ class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes ha
         packed: whether documents share samples.
         uniform: whether there is no curriculum, so that all buckets have equal weight.
         samples: samples that training takes on each rank, or None if the configuration does not set it.
-
     """
 
     max_length: int | None = None
@@ -96,15 +92,7 @@ Kind = TypeVar("Kind")
 
 
 def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
-    """Check that the budget of a phase is positive and that its weights are finite numbers, 0 or above.
-
-    Args:
-        duration_tokens: budget of the phase.
-        **weights: mappings of names to weights; each keyword, such as ``bucket``, is what messages call the names.
-
-    Raises:
-        LoaderError: naming the first wrong value.
-    """
+    """Check that a phase has a positive budget and weights that are finite numbers; messages name their keyword."""
     if duration_tokens < 1:
         raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
     for of, given in weights.items():
@@ -137,14 +125,7 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
 
 @dataclass(frozen=True)
 class Drained:
-    """A draw from a bucket that has no samples left.
-
-    Attributes:
-        sample: global index of the sample.
-        phase: index of the phase, counted from 0.
-        bucket: name of the bucket, or None if no bucket of the phase has a sample left.
-
-    """
+    """A draw from a bucket that has no samples left, or with the bucket None, from a phase in which none has any."""
 
     sample: int
     phase: int
@@ -160,11 +141,14 @@ class PhaseTotals:
     tokens: Mapping[str, int]
 
 
+Weights = npt.NDArray[np.float64]
+"""Weights or shares of buckets."""
+
 Picks = npt.NDArray[Any]
 """Bucket numbers: uint8, or uint16 for more than 255 buckets."""
 
 
-def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Picks:
+def picked(shares: Weights, numbers: npt.NDArray[np.float64]) -> Picks:
     """Map numbers in [0, 1) to buckets by their shares, at least one of which is positive."""
     limits = np.cumsum(shares) / shares.sum()
     # Capped at the last bucket of the mix: by rounding, the last limit may be a little below 1.
@@ -172,15 +156,12 @@ def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) ->
     return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.min_scalar_type(len(shares)))
 
 
-def even_picks(
-    shares: npt.NDArray[np.float64], before: Longs, numbers: npt.NDArray[np.float64]
-) -> npt.NDArray[np.uint16]:
+def even_picks(shares: Weights, before: Longs, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
     """Return the next picks of a sequence in which every bucket is less than one sample away from its share.
 
     Among the first n samples, a bucket with share p has fewer than p n + 1 and more than p n - 1 (Tijdeman, "The
     chairman assignment problem", 1980). Its sample j must come after the first (j - 1) / p samples and within the first
-    j / p, rounded up. The sample with the earliest deadline is taken first, which on one processor meets every deadline
-    that can be met.
+    j / p, rounded up. The sample with the earliest deadline is taken first.
 
     Args:
         shares: shares of the buckets, with sum 1.
@@ -189,15 +170,11 @@ def even_picks(
             share of 0 have no influence.
     """
     picks, drawn = np.empty(len(numbers), np.uint16), np.flatnonzero(shares)
-    _compiled_pick_evenly()(shares[drawn], before[drawn], numbers, picks)
+    _pick_evenly(shares[drawn], before[drawn], numbers, picks)
     return drawn.astype(np.uint16)[picks]
 
 
-@cache
-def _compiled_pick_evenly() -> Any:
-    return compiled(_pick_evenly)
-
-
+@compiled
 def _pick_evenly(shares: Any, taken: Any, numbers: Any, picks: Any) -> None:
     buckets, sample = len(shares), taken.sum()
     for place in range(len(numbers)):
@@ -219,13 +196,7 @@ def _pick_evenly(shares: Any, taken: Any, numbers: Any, picks: Any) -> None:
 
 
 def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
-    """Return the index of the first pick from an exhausted bucket, and that bucket; if there is none, the end and None.
-
-    Args:
-        picks: bucket numbers.
-        left: int64 [buckets], remaining samples of each.
-
-    """
+    """Return the index of the first pick from a bucket without samples left, and the bucket; or the end and None."""
     stop, dry = len(picks), None
     for bucket, room in enumerate(left.tolist()):
         places = np.flatnonzero(picks == bucket)
@@ -245,7 +216,6 @@ class CurriculumPlan:
         phases: samples and tokens of each phase that was begun.
         drained: draws at which buckets ran dry, in the order of samples.
         halted: whether the plan ends at such a draw, before the budget of its last phase is used up.
-
     """
 
     names: tuple[str, ...]
@@ -284,9 +254,9 @@ class CurriculumPlan:
     @cached_property
     def _before(self) -> Longs:
         """Samples of each bucket before each block: int64 [blocks, buckets]."""
-        blocks = [self.picks[first : first + BLOCK] for first in range(0, len(self) + 1, BLOCK)]
+        blocks = [self.picks[:0], *(self.picks[first : first + BLOCK] for first in range(0, len(self), BLOCK))]
         counts = [np.bincount(block, minlength=len(self.names)) for block in blocks]
-        return np.asarray(np.cumsum([np.zeros(len(self.names), np.int64), *counts[:-1]], axis=0))
+        return np.asarray(np.cumsum(counts, axis=0))
 
     def fingerprint(self, samples: int) -> str:
         """Digest the buckets of the first ``samples`` samples; later ones may be planned anew."""
@@ -329,14 +299,13 @@ def plan_curriculum(
         mix_by: "tokens" draws a bucket by its weight divided by the mean tokens of its samples, "samples" by its
             weight.
         on_exhausted: "renormalize" continues with the other buckets from the sample at which one runs dry; otherwise
-            the plan ends there. If no bucket of a mix has samples left, its phase ends and the next one begins with
-            its own budget. An exhausted bucket raises no error: see ``drained``.
+            the plan ends there, without an error: see ``drained``. If no bucket of a mix has samples left, the next
+            phase begins, with its own budget.
         mixing: "even" draws by :func:`even_picks`: of 196 samples at 70 to 30, 137 or 138 are from the first bucket;
             "random" gives 124 to 149 for 95 of 100 seeds.
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
-
     """
     wanted = phases_of(phases, Phase)
     if not wanted:
@@ -344,7 +313,13 @@ def plan_curriculum(
     stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
     if len(stock) > MOST_BUCKETS:
         raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
-    _check_buckets(wanted, stock)
+    for number, phase in enumerate(wanted, 1):
+        for bucket, weight in phase.mix.items():
+            if bucket not in stock:
+                known = listed(map(repr, stock))
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
+            if weight > 0 and not stock[bucket].any():
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
     shares = [_shares(phase, stock, mix_by) for phase in wanted]
     planning = _Planning(stock, shares, seed, on_exhausted == "renormalize", mixing)
     whole = planning.run(wanted)
@@ -353,17 +328,7 @@ def plan_curriculum(
     )
 
 
-def _check_buckets(phases: Sequence[Phase], stock: Mapping[str, Longs]) -> None:
-    for number, phase in enumerate(phases, 1):
-        for bucket, weight in phase.mix.items():
-            if bucket not in stock:
-                known = listed(map(repr, stock))
-                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
-            if weight > 0 and not stock[bucket].any():
-                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
-
-
-def _shares(phase: Phase, stock: Mapping[str, Longs], mix_by: MixBy) -> npt.NDArray[np.float64]:
+def _shares(phase: Phase, stock: Mapping[str, Longs], mix_by: MixBy) -> Weights:
     weights = np.array([phase.mix.get(name, 0.0) for name in stock], np.float64)
     if mix_by == "tokens":
         weights /= [max(float(each.mean()), 1.0) if len(each) else 1.0 for each in stock.values()]
@@ -378,7 +343,7 @@ class _Planning:
     """Planner that draws buckets, sample by sample, until the budgets are used up or a drawn bucket is exhausted."""
 
     inventory: Mapping[str, Longs]
-    shares: Sequence[npt.NDArray[np.float64]]
+    shares: Sequence[Weights]
     seed: int
     renormalize: bool
     mixing: Mixing
@@ -419,8 +384,7 @@ class _Planning:
             if not shares.sum() > 0:
                 self.drained.append(Drained(self.samples, number, None))
                 return False
-            chunk, bucket = self._draw(shares, budget)
-            self._take(chunk)
+            bucket = self._draw(shares, budget)
             if bucket is not None:
                 self.drained.append(Drained(self.samples, number, self.names[bucket]))
                 self.dry[bucket] = True
@@ -429,8 +393,8 @@ class _Planning:
                     return False
         return True
 
-    def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
-        """Draw at most a chunk of buckets: up to the budget, or to the first draw from an exhausted bucket."""
+    def _draw(self, shares: Weights, budget: int) -> int | None:
+        """Draw at most a chunk of samples, up to the budget or an exhausted bucket; return that bucket."""
         numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
         if self.mixing == "even":
             # Shares count from the beginning of a phase, or from the sample at which a bucket ran dry.
@@ -445,19 +409,12 @@ class _Planning:
             costs[places] = self.inventory[name][self.used[each] : self.used[each] + len(places)]
         reached = int(np.searchsorted(self.tokens + np.cumsum(costs), budget)) + 1
         if reached <= stop:
-            return chunk[:reached], None
-        return chunk[:stop], bucket
-
-    def _take(self, chunk: Picks) -> None:
-        taken = np.bincount(chunk, minlength=len(self.names))
-        for each, name in enumerate(self.names):
-            self.tokens += int(self.inventory[name][self.used[each] : self.used[each] + taken[each]].sum())
-        self.used += taken
-        self.samples += len(chunk)
-        self.picks.append(chunk)
-
-
-Weights = npt.NDArray[np.float64]
+            stop, bucket = reached, None
+        self.tokens += int(costs[:stop].sum())
+        self.used += np.bincount(chunk[:stop], minlength=len(self.names))
+        self.samples += stop
+        self.picks.append(chunk[:stop])
+        return bucket
 
 
 class BucketStock(NamedTuple):
@@ -480,20 +437,18 @@ class ComposedPhase:
     >>> ComposedPhase(5_000_000_000, mix={"web": 0.7, "code": 0.3}, capacities={2048: 0.5, 16384: 0.5})
     ComposedPhase(duration_tokens=5000000000, mix={'web': 0.7, 'code': 0.3}, capacities={2048: 0.5, 16384: 0.5})
 
-    Without a mix, buckets are drawn in proportion to their remaining samples, without replacement, so that they run
-    dry together; with ``capacities``, this holds within each capacity. All weights are shares of tokens; they need not
-    sum to 1.
+    Without a mix, buckets are drawn in proportion to their remaining samples, so that they run dry together; with
+    ``capacities``, this holds within each capacity. All weights are shares of tokens; they need not sum to 1.
 
     Attributes:
-        duration_tokens: token budget. All tokens of a step count, including padding, so the budget is a number of
-            steps. The phase ends with the step that reaches the sum of the budgets up to it.
+        duration_tokens: token budget, including padding. The phase ends with the step that reaches the sum of the
+            budgets up to it.
         mix: weights of domains ("web"), of buckets ("web/2048"), or of both. The weight of a domain is split among its
             buckets in proportion to their remaining tokens, which keeps the domain's distribution of lengths.
         capacities: weights of capacities. With a mix of domains, every domain has these shares of capacities.
 
     Raises:
         LoaderError: the budget is below 1, a weight is negative or not a finite number, or no given weight is positive.
-
     """
 
     duration_tokens: int
@@ -520,56 +475,49 @@ def _capacity(given: Any) -> int:
 def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], left: Longs) -> Weights:
     """Return the share of tokens that a phase requests from each bucket: float64 [buckets].
 
-    Args:
-        phase: phase with the requested mix and capacities.
-        number: number of the phase, counted from 1, for messages.
-        buckets: all buckets.
-        left: int64 [buckets], remaining samples of each.
+    ``number`` counts phases from 1, for messages; ``left`` has the remaining samples of each bucket, int64 [buckets].
 
     Raises:
         LoaderError: the phase names an unknown bucket or capacity.
-
     """
+    weights = np.zeros(len(buckets))
     tokens = np.array([each.capacity for each in buckets], np.float64) * left
     if phase.mix and phase.capacities:
-        weights = _crossed(phase, number, buckets)
+        _cross(phase, number, buckets, weights)
     elif phase.mix:
-        weights = _mixed(phase, number, buckets, tokens)
+        for name, weight in phase.mix.items():
+            weights += weight * _shares_of_meant(_named(name, number, buckets), tokens)
     elif phase.capacities:
-        weights = np.zeros(len(buckets))
         for capacity, weight in phase.capacities.items():
             weights += weight * _shares_of_meant(_of_capacity(capacity, number, buckets), tokens)
     else:
-        weights = _shares_of_meant(np.ones(len(buckets), np.bool_), tokens)
+        weights += _shares_of_meant(np.ones(len(buckets), np.bool_), tokens)
     return np.asarray(weights / weights.sum())
 
 
-def _crossed(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock]) -> Weights:
+def _cross(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], weights: Weights) -> None:
     places = {each.name: place for place, each in enumerate(buckets)}
-    weights = np.zeros(len(buckets))
     for domain, share in phase.mix.items():
-        if domain in places or not any(each.domain == domain for each in buckets):
+        if domain in places or domain not in {each.domain for each in buckets}:
             raise LoaderError(
                 f"phase {number} has capacities, and {domain!r} in its mix is not a domain; known: "
                 f"{listed(map(repr, _domains(buckets)))}"
             )
         for capacity, weight in phase.capacities.items():
             name = BucketStock(domain, capacity, 0).name
+            if share * weight > 0 and name not in places:
+                raise _missing(name, number, buckets)
             if share * weight > 0:
-                weights[places[name] if name in places else _missing(name, number, buckets)] += share * weight
-    return weights
+                weights[places[name]] += share * weight
 
 
-def _mixed(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], tokens: Weights) -> Weights:
-    weights = np.zeros(len(buckets))
-    for name, weight in phase.mix.items():
-        meant = np.array([each.name == name for each in buckets])
-        if not meant.any():
-            meant = np.array([bool(each.domain) and each.domain == name for each in buckets])
-        if not meant.any():
-            _missing(name, number, buckets)
-        weights += weight * _shares_of_meant(meant, tokens)
-    return weights
+def _named(name: str, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
+    meant = np.array([each.name == name for each in buckets])
+    if not meant.any():
+        meant = np.array([bool(each.domain) and each.domain == name for each in buckets])
+    if not meant.any():
+        raise _missing(name, number, buckets)
+    return meant
 
 
 def _of_capacity(capacity: int, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
@@ -580,9 +528,9 @@ def _of_capacity(capacity: int, number: int, buckets: Sequence[BucketStock]) -> 
     return meant
 
 
-def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> int:
+def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> LoaderError:
     known = listed(map(repr, [*_domains(buckets), *(each.name for each in buckets)]))
-    raise LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
+    return LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
 
 
 def _shares_of_meant(meant: npt.NDArray[np.bool_], tokens: Weights) -> Weights:

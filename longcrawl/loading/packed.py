@@ -1,7 +1,6 @@
 """Packed samples from token shards, in sequence or by a curriculum, with exact resume.
 
-The bucket, the index in the bucket and the tokens of a sample are pure functions of its global number. A position is
-therefore one number, and the number of ranks or workers and interruptions do not change the global batches.
+The bucket, the index in the bucket and the tokens of a sample are pure functions of its global number.
 """
 
 import os
@@ -24,26 +23,16 @@ from longcrawl.loading.curriculum import (
     OnExhausted,
     Phase,
     PhaseTotals,
+    Picks,
     phases_of,
     plan_curriculum,
 )
-from longcrawl.loading.feed import (
-    Batch,
-    Origin,
-    Status,
-    TokenFacts,
-    changed_values,
-    check_ids,
-    recorded_facts,
-    warn_of_absent,
-)
-from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
+from longcrawl.loading.feed import Batch, Origin, TokenFacts, changed_values, check_ids, recorded_facts, warn_of_absent
+from longcrawl.loading.planned_feed import CurriculumReport, MixedFeed, Stock
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
 from longcrawl.tokens.packing import AnyPacking, check_packing, plan_packing
+from longcrawl.tokens.plan import Longs
 from longcrawl.urls import is_url
-
-__all__ = ["Packed", "Status"]
-
 
 SEARCHED = 1 << 20
 """Tokens of each shard that are searched for an end of text."""
@@ -53,7 +42,7 @@ BY_BUCKET = ("data", "packing")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Packed(PlannedFeed):
+class Packed(MixedFeed):
     """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
 
     >>> mix = [Phase(5_000_000_000, {"web": 0.6, "code": 0.4}), Phase(5_000_000_000, {"web": 0.3, "code": 0.7})]
@@ -62,9 +51,8 @@ class Packed(PlannedFeed):
     ...     step(batch["input_ids"], batch["labels"])  # each (8, 2048) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    With a curriculum, the buckets are the folders in ``path/split``, and phases draw from them. Without a curriculum,
-    all shards below ``path/split`` form one bucket. If ``path`` has no split folders, the bucket has the shards of that
-    split from all outputs below ``path``.
+    With a curriculum, the buckets are the folders in ``path/split``. Without a curriculum, all shards below
+    ``path/split`` form one bucket or, if ``path`` has no split folders, those of that split from all outputs below it.
 
     A batch is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [batch_size,
     max_length], ``n_tokens``, int64 [batch_size], the number of tokens before the padding, and ``seq_lengths``, for
@@ -72,27 +60,23 @@ class Packed(PlannedFeed):
     they are -100 on padding, on the first token of each piece, on an overlap with the previous window and on tokens
     without loss in a loss mask. ``doc_ids`` number the pieces of a row from 0, including padding.
 
-    Each step of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r gets every
-    ``world_size``-th of them, starting with sample r. Iterating resumes after the last delivered batch and does not
-    start over at the end of the plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of
-    ``i``.
+    Each step takes the next ``world_size * batch_size`` global samples; rank r gets every ``world_size``-th of them,
+    starting with sample r. Iterating resumes after the last delivered batch and does not start over at the end of the
+    plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of ``i``.
 
     Attributes:
         path: folder of the shards.
-        curriculum: phases, or mappings of their fields; empty to deliver all samples ``epochs`` times. A configuration
-            from :func:`longcrawl.loading.read_curriculum` also sets ``max_length`` and ``packing``, unless they are
-            given here.
-        split: "train", "val", "test" or the name of another folder in ``path``; "val" also finds a folder ``valid``,
-            ``validation``, ``dev``, ``eval`` or ``heldout``.
+        curriculum: phases, or mappings of their fields; empty to deliver all samples ``epochs`` times. One from
+            :func:`longcrawl.loading.read_curriculum` also sets ``max_length`` and ``packing`` if they are omitted.
+        split: "train", "val", "test" or another folder in ``path``; "val" also finds its usual synonyms.
         max_length: tokens per sample, including padding; None for 2,048.
         batch_size: samples per batch, on each rank.
         rank: index of this process among the trainer's ``world_size`` processes.
         world_size: number of processes that share the global samples.
         seed: seed of the order of samples and of the draws of a curriculum.
         shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the order of the packing.
-        packing: "length-binned", the default for None, "best-fit" or "first-fit", which need little padding;
-            "in-order", which keeps the order of the shards; "separate", with one sample per piece; or your own object
-            or function. See :func:`longcrawl.tokens.packing.plan_packing`.
+        packing: "length-binned", the default for None, "best-fit", "first-fit", "in-order", "separate", or your own;
+            see :func:`longcrawl.tokens.packing.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
             through the row and gives 0 in padding.
         mix_by: whether weights are shares of "tokens" or of "samples". None means tokens, or samples if a
@@ -105,15 +89,14 @@ class Packed(PlannedFeed):
             then have no target, so that its mean loss is NaN: divide by the targets of all ranks.
         training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
-        pad_token: id of the padding token, or None for the shards' end of text. It is 0 if neither the shards nor their
-            output record an end of text.
+        pad_token: id of the padding token, or None for the end of text of the shards or their output, or else 0.
         format: format of the shards, or None to detect it.
         end_of_text: id with which to open shards, or None for the id that a longcrawl output records.
         vocabulary_size: upper limit of ids, exclusive; a batch with a larger id raises an error.
         check: checks when a shard is opened: "sizes"; "ends", which adds document ends; or "everything", which also
             finds ids outside of the vocabulary before a batch is read.
         mixing: "random" to draw each sample's bucket on its own, as GPT-Simple does, or "even" to give every stretch
-            of samples the shares of the mix.
+            the shares of the mix.
 
     Raises:
         LoaderError: a field, a bucket or the curriculum does not fit the data; the message names values that do.
@@ -152,25 +135,6 @@ class Packed(PlannedFeed):
     mixing: Mixing = "random"
 
     def __post_init__(self) -> None:
-        configured = self._take_configuration()
-        object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
-        check_packing(self.packing, self.max_length, self.positions, self.pad_token)
-        check_fields(self, LoaderError)
-        if is_url(str(self.path)):
-            raise LoaderError(f"{self.path}: Packed reads folders of this machine, so download it first")
-        self.check_ranks(max_length=2, batch_size=1)
-        if configured.uniform:
-            self._draw_uniformly(configured.samples)
-        for name in self.epochs_by_name():
-            if name is not None and name not in self._folders:
-                raise LoaderError(
-                    f"epochs names bucket {name!r}, which is not there; known: {listed(map(repr, self._folders))}"
-                )
-        self._check_ids()
-        self.check_plan()
-
-    def _take_configuration(self) -> ConfiguredPhases:
-        """Fill in missing fields from the curriculum's configuration, or else with defaults."""
         given = self.curriculum
         configured = given if isinstance(given, ConfiguredPhases) else ConfiguredPhases()
         defaults = {
@@ -181,13 +145,22 @@ class Packed(PlannedFeed):
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        return configured
+        object.__setattr__(self, "curriculum", phases_of(given, Phase))
+        check_packing(self.packing, self.max_length, self.positions, self.pad_token)
+        check_fields(self, LoaderError)
+        if is_url(str(self.path)):
+            raise LoaderError(f"{self.path}: Packed reads folders of this machine, so download it first")
+        self.check_ranks(max_length=2, batch_size=1)
+        if configured.uniform:
+            self._draw_uniformly(configured.samples)
+        self.check_epochs(self._folders)
+        self._check_ids()
+        self.check_plan()
 
     def _draw_uniformly(self, samples: int | None) -> None:
         """Make one phase of all buckets with equal weights; without buckets, all shards are one bucket.
 
-        The phase ends with the samples that training takes on each rank. If that number is unknown, it ends when the
-        first bucket runs dry, or the last one with ``on_exhausted="renormalize"``.
+        If the samples per rank are unknown, it ends when the first bucket, or with "renormalize" the last, runs dry.
         """
         names = [name for name in _folders_in(self._folder) if not name.startswith(".")]
         if not names:
@@ -197,15 +170,18 @@ class Packed(PlannedFeed):
         if samples is not None:
             budget = samples * self.world_size * self.max_length
         else:
-            budget = sum(each.epochs * int(each.sample_tokens.sum()) for each in self.buckets.values())
+            budget = sum(each.epochs * each.tokens for each in self._stock.values())
             if self.on_exhausted != "renormalize":
                 plan = self._planned(self._epochs, "halt", (Phase(budget, weights),))
                 budget = sum(plan.phases[0].tokens.values())
         object.__setattr__(self, "curriculum", (Phase(max(budget, 1), weights),))
 
     @property
-    def _epochs(self) -> dict[str, int]:
-        return {name: bucket.epochs for name, bucket in self.buckets.items()}
+    def _stock(self) -> dict[str, Stock]:
+        return {
+            name: Stock(len(bucket), int(bucket.sample_tokens.sum()), bucket.epochs)
+            for name, bucket in self.buckets.items()
+        }
 
     def _check_ids(self) -> None:
         shards = [shard for bucket in self.buckets.values() for shard in bucket.shards]
@@ -217,7 +193,6 @@ class Packed(PlannedFeed):
 
     @property
     def _folder(self) -> Path:
-        """Folder of the split, which may not exist."""
         try:
             return Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
         except FormatError as several:
@@ -236,24 +211,21 @@ class Packed(PlannedFeed):
         return {"": Path(self.path)}
 
     @cached_property
-    def _names(self) -> set[str]:
-        """Names of the buckets in the curriculum; without a curriculum, "" is the bucket of all shards."""
+    def _shards(self) -> dict[str, list[Path]]:
+        """Shards of the buckets in the curriculum; without a curriculum, "" is the bucket of all shards."""
         names = {name for phase in self._phases for name in phase.mix} if self.curriculum else {""}
         for name in sorted(names - set(self._folders)):
             raise LoaderError(
                 f"the curriculum draws from bucket {name!r}, which is not a folder of {Path(self.path) / self.split}; "
                 f"known: {listed(map(repr, self._folders))}"
             )
-        return names
-
-    @cached_property
-    def _shards(self) -> dict[str, list[Path]]:
-        # A folder that is already a split is taken whole, as "train".
-        splits = {name: self.split if self._folders[name] == Path(self.path) else "train" for name in self._names}
         found = {}
-        for name in sorted(self._names):
+        for name in sorted(names):
+            folder = self._folders[name]
+            # A folder that is already a split is taken whole, as "train".
+            split = self.split if folder == Path(self.path) else "train"
             try:
-                found[name] = shards_in(self._folders[name], self.format, splits[name])
+                found[name] = shards_in(folder, self.format, split)
             except FormatError as missing:
                 raise LoaderError(f"{_called(name)} is empty: {missing}") from missing
         return found
@@ -284,46 +256,30 @@ class Packed(PlannedFeed):
                 "it out"
             )
         plan = plan_packing(lengths, self.max_length, self.packing)
-        given = self.epochs_by_name()
-        epochs, seed = given.get(name, given.get(None, 1)), self.seed if self.shuffle == "keyed" else None
-        return ShardBucket(name, tuple(shards), plan, epochs, seed)
-
-    @property
-    def _phases(self) -> tuple[Phase, ...]:
-        return phases_of(self.curriculum, Phase)
+        seed = self.seed if self.shuffle == "keyed" else None
+        return ShardBucket(name, tuple(shards), plan, self.epochs_of(name), seed)
 
     @cached_property
     def plan(self) -> CurriculumPlan:
         """Bucket of every global sample."""
         if self.curriculum:
             return self._planned(self._epochs, self.on_exhausted)
-        bucket = self.buckets[""]
-        samples, tokens = bucket.epochs * len(bucket), bucket.epochs * int(bucket.sample_tokens.sum())
+        all_shards = self._stock[""]
+        samples, tokens = all_shards.epochs * all_shards.samples, all_shards.epochs * all_shards.tokens
         return CurriculumPlan(("",), np.zeros(samples, np.uint8), (PhaseTotals(0, samples, {"": tokens}),))
-
-    @property
-    def drawn(self) -> CurriculumPlan:
-        """Bucket of every global sample."""
-        return self.plan
 
     @cached_property
     def report(self) -> CurriculumReport:
         """Comparison of the requested mix with the available samples and the resulting plan."""
-        enough = {}
-        if self.plan.drained and self.on_exhausted == "error":
-            tokens = {name: int(bucket.sample_tokens.sum()) for name, bucket in self.buckets.items()}
-            enough = sufficient_epochs(self._phases, self._epochs, tokens, lambda more: self._planned(more, "halt"))
-        stock = {
-            name: Stock(
-                each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs, enough.get(name, 0)
-            )
-            for name, each in self.buckets.items()
-        }
-        phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)
-        problems, warned = self.judge(phases, stock)
+        padded = []
         if self.last_batch == "fill":
-            warned += self.padded_ranks(len(self.plan) % self.step_size, "the last step", "last_batch")
-        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, tuple(warned), self._notes())
+            padded = self.padded_ranks(len(self.plan) % self.step_size, "the last step", "last_batch")
+        notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]
+        for name, bucket in self.buckets.items():
+            there, packed = sum(len(shard.tokens) for shard in bucket.shards), int(bucket.sample_tokens.sum())
+            if there != packed:
+                notes.append(f"the packing has {packed:,} of the {there:,} tokens of bucket {name!r} in its samples")
+        return self.report_of(self.max_length, padded, notes)
 
     def _planned(
         self, epochs: Mapping[str, int], on_exhausted: OnExhausted, phases: Sequence[Phase] = ()
@@ -334,19 +290,6 @@ class Packed(PlannedFeed):
         given = {"seed": self.seed, "mix_by": self.mix_by, "mixing": self.mixing}
         return plan_curriculum(phases or self._phases, inventory, on_exhausted=on_exhausted, **given)  # type: ignore[arg-type]  # fields
 
-    def _notes(self) -> tuple[str, ...]:
-        notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]
-        for name, bucket in self.buckets.items():
-            there, packed = sum(len(shard.tokens) for shard in bucket.shards), int(bucket.sample_tokens.sum())
-            if there != packed:
-                notes.append(f"the packing has {packed:,} of the {there:,} tokens of bucket {name!r} in its samples")
-        return tuple(notes)
-
-    @property
-    def step_size(self) -> int:
-        """Global samples per step."""
-        return self.world_size * self.batch_size
-
     def stop(self, position: int) -> int:
         """Return the sample at which steps from a position on stop, a multiple of a step after it."""
         left = max(len(self.plan) - position, 0)
@@ -355,10 +298,8 @@ class Packed(PlannedFeed):
 
     def read(self, step: int) -> Batch:
         """Return this rank's samples of the step that begins at global sample ``step``."""
-        picks, places = self.plan.places(step, step + self.step_size)
-        mine = slice(self.rank, None, self.world_size)
         rows = Rows(self.batch_size, self.max_length, self.positions)
-        batch = assemble(self._by_pick, picks[mine], places[mine], self._padding, rows)
+        batch = assemble(self._by_pick, *self._drawn_by_rank(step), self._padding, rows)
         if self.vocabulary_size is not None:
             sample = range(step + self.rank, step + self.step_size, self.world_size)
             what = f"of {self.path}, place"
@@ -369,9 +310,11 @@ class Packed(PlannedFeed):
 
     def origins_at(self, position: int) -> list[Origin]:
         """Return the documents in this rank's samples of a step; columns are those of ``input_ids``."""
-        picks, places = self.plan.places(position, position + self.step_size)
-        mine = slice(self.rank, None, self.world_size)
-        return origins_of(self._by_pick, picks[mine], places[mine])
+        return origins_of(self._by_pick, *self._drawn_by_rank(position))
+
+    def _drawn_by_rank(self, step: int) -> tuple[Picks, Longs]:
+        picks, places = self.plan.places(step, step + self.step_size)
+        return picks[self.rank :: self.world_size], places[self.rank :: self.world_size]
 
     @cached_property
     def _by_pick(self) -> dict[int, ShardBucket]:

@@ -1,12 +1,13 @@
 """Base class of feeds with a plan made before training, and the report of such a plan."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError, as_lines, listed, warn_user
-from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, Phase
+from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, Phase, phases_of
 from longcrawl.loading.feed import Feed, Status
 
 MOST_EPOCHS = 1000
@@ -31,12 +32,9 @@ class CurriculumReport:
     """Result of :func:`longcrawl.loading.validate`, printable as a table.
 
     Attributes:
-        plan: resulting plan.
-        phases: requested phases.
-        stock: contents of each bucket.
+        plan, phases, stock: resulting plan, requested phases, and contents of each bucket.
         max_length: tokens per sample, including padding.
-        problems: errors that prevent opening a feed.
-        warnings: warnings that opening a feed prints.
+        problems, warnings: errors that prevent opening a feed, and warnings that opening it prints.
         notes: remarks about unused data.
     """
 
@@ -108,15 +106,9 @@ def sufficient_epochs(
     tokens: Mapping[str, int],
     plan_with: Callable[[Mapping[str, int]], CurriculumPlan],
 ) -> dict[str, int]:
-    """Return epochs with which no bucket runs dry.
+    """Return epochs with which no bucket runs dry: those that the shares require, and more if random draws exceed them.
 
-    Starts from the epochs that the shares require, and adds more if random draws exceed them.
-
-    Args:
-        phases: phases of the curriculum.
-        epochs: current epochs of each bucket.
-        tokens: tokens of each bucket in one epoch.
-        plan_with: plans the phases with the given epochs, up to where a bucket runs dry.
+    ``tokens`` are those of each bucket in one epoch; ``plan_with`` plans the phases up to where a bucket runs dry.
     """
     asked = demand_of(phases)
     enough = {name: max(epochs[name], -int(-asked[name] // max(tokens[name], 1))) for name in epochs}
@@ -131,22 +123,19 @@ def sufficient_epochs(
 
 def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
     """Describe the plan after the first exhausted bucket, and phases that end for lack of samples."""
-    first = drained[0]
+    first, ended = drained[0], [each for each in drained if each.bucket is None]
     others = ", ".join(
         f"{each.bucket!r} at {counted} {each.sample:,}" for each in drained[1:] if each.bucket is not None
     )
     # If the bucket is the last of its mix, no weights remain to be renormalised.
-    if first.bucket is not None and not any(each.bucket is None and each.sample == first.sample for each in drained):
-        then = "; from there on the other weights are renormalised" + ", and also without " * bool(others)
-    else:
+    if any(each.sample == first.sample for each in ended):
         then = "; later on weights are renormalised without " * bool(others)
+    else:
+        then = "; from there on the other weights are renormalised" + ", and also without " * bool(others)
     then += others
-    for each in drained:
-        if each.bucket is None:
-            following = "the feed halts" if each.phase + 1 == phases else f"phase {each.phase + 2} begins"
-            then += (
-                f"; at {counted} {each.sample:,} nothing of the mix of phase {each.phase + 1} is left, and {following}"
-            )
+    for each in ended:
+        following = "the feed halts" if each.phase + 1 == phases else f"phase {each.phase + 2} begins"
+        then += f"; at {counted} {each.sample:,} nothing of the mix of phase {each.phase + 1} is left, and {following}"
     return then
 
 
@@ -156,12 +145,11 @@ class PlannedFeed(Feed):
     no_step: ClassVar[str]
     """Error for a plan without steps, with fields in braces."""
 
+    curriculum: Sequence[Any] | Mapping[str, float]
     on_exhausted: OnExhausted
     epochs: int | Mapping[str, int]
     training_tokens: int | None
     on_budget_mismatch: Literal["error", "warn"]
-
-    curriculum: Sequence[Any] | Mapping[str, float]
 
     @property
     def ordered(self) -> bool:
@@ -201,7 +189,6 @@ class PlannedFeed(Feed):
         return list(self.drawn.names) if name is None else [name]
 
     def _exhaustion(self, phases: Sequence[Phase], stock: Mapping[str, Stock]) -> str:
-        """Describe where buckets run dry; the result is "" if none does."""
         if not self.drawn.drained:
             return ""
         first, counted, demand = self.drawn.drained[0], self.unit.removesuffix("s"), demand_of(phases)
@@ -239,7 +226,6 @@ class PlannedFeed(Feed):
         )
 
     def _mismatch(self, phases: Sequence[Phase]) -> str:
-        """Describe a difference of over 5 % between budgets and training tokens; the result is "" without one."""
         budget, taken = sum(phase.duration_tokens for phase in phases), self.training_tokens
         if taken is None or abs(budget / max(taken, 1) - 1) <= TOLERANCE:
             return ""
@@ -264,9 +250,7 @@ class PlannedFeed(Feed):
 
     def epochs_by_name(self) -> Mapping[str | None, int]:
         """Return the epochs under the names that the user gave; None is the name of all data."""
-        given: dict[str | None, int] = (
-            dict(self.epochs.items()) if isinstance(self.epochs, Mapping) else {None: self.epochs}
-        )
+        given: Mapping[Any, int] = self.epochs if isinstance(self.epochs, Mapping) else {None: self.epochs}
         for name, epochs in given.items():
             if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
                 raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
@@ -293,3 +277,66 @@ class PlannedFeed(Feed):
     def most(self) -> int:
         """End of the plan."""
         return len(self.drawn)
+
+
+class MixedFeed(PlannedFeed):
+    """Planned feed of rows, each from one of several named buckets."""
+
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        return phases_of(self.curriculum, Phase)
+
+    @property
+    @abstractmethod
+    def _stock(self) -> Mapping[str, Stock]:
+        """Contents of each bucket in a single epoch, and its number of epochs."""
+
+    @abstractmethod
+    def _planned(
+        self, epochs: Mapping[str, int], on_exhausted: OnExhausted, phases: Sequence[Phase] = ()
+    ) -> CurriculumPlan:
+        """Plan the curriculum, or other phases, with a number of epochs for each bucket."""
+
+    @property
+    def _epochs(self) -> dict[str, int]:
+        return {name: stock.epochs for name, stock in self._stock.items()}
+
+    def epochs_of(self, name: str) -> int:
+        """Return the epochs of a bucket."""
+        given = self.epochs_by_name()
+        return given.get(name, given.get(None, 1))
+
+    def check_epochs(self, known: Collection[str]) -> None:
+        """Raise an error if ``epochs`` names an unknown bucket."""
+        for name in self.epochs_by_name():
+            if name is not None and name not in known:
+                known_names = listed(map(repr, known))
+                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {known_names}")
+
+    @cached_property
+    def plan(self) -> CurriculumPlan:
+        """Bucket of every row of all ranks."""
+        return self._planned(self._epochs, self.on_exhausted)
+
+    @property
+    def drawn(self) -> CurriculumPlan:
+        """Bucket of every row of all ranks."""
+        return self.plan
+
+    def report_of(self, length: int, warnings: Sequence[str], notes: Sequence[str]) -> CurriculumReport:
+        """Return the report of the plan for rows of ``length`` tokens, with further warnings and notes."""
+        known = self._stock
+        once = {name: known[name] for name in self.plan.names}
+        enough: Mapping[str, int] = {}
+        if self.plan.drained and self.on_exhausted == "error":
+            epochs = {name: stock.epochs for name, stock in once.items()}
+            tokens = {name: stock.tokens for name, stock in once.items()}
+            enough = sufficient_epochs(self._phases, epochs, tokens, lambda more: self._planned(more, "halt"))
+        stock = {
+            name: Stock(each.epochs * each.samples, each.epochs * each.tokens, each.epochs, enough.get(name, 0))
+            for name, each in once.items()
+        }
+        # Without a curriculum, a single phase has all rows.
+        phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)
+        problems, warned = self.judge(phases, stock)
+        return CurriculumReport(self.plan, phases, stock, length, problems, (*warned, *warnings), tuple(notes))

@@ -1,8 +1,8 @@
 """Curricula in YAML files, and a check of a curriculum before training."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,11 @@ _WRITE = "write '- {duration_tokens: 1_000_000, mix: {web: 0.6, code: 0.4}}'"
 
 
 class _Draft(Packed):
-    """Feed that may have problems."""
-
     def check_plan(self) -> None:
         """Ignore problems, which the caller reads from the report."""
 
 
 class _ComposedDraft(ComposedBatches):
-    """Feed of composed samples that may have problems."""
-
     def check_plan(self) -> None:
         """Ignore problems, which the caller reads from the report."""
 
@@ -66,7 +62,6 @@ def validate(
 
 
 def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
-    """Distinguish a composed dataset, open or not, or a run that contains one, from token shards."""
     if not isinstance(path, str | os.PathLike):
         return True
     return any((Path(path) / within / "composed.json").is_file() for within in ("", "composed"))
@@ -82,8 +77,7 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
       take precedence: ``Packed(folder, max_length=512, **read_curriculum(file))``.
     * ``allow_bucket_exhaustion: true`` becomes ``on_exhausted="renormalize"``, and ``allow_budget_mismatch: true``
       becomes ``on_budget_mismatch="warn"``.
-    * ``overlap_size`` is compared with ``max_length``. The overlaps themselves are in the shards.
-    * ``path``, ``tokenizer`` and ``num_workers`` are for the trainer and ignored here.
+    * ``overlap_size`` is only compared with ``max_length``; ``path``, ``tokenizer`` and ``num_workers`` are ignored.
 
     A configuration without a curriculum draws each sample from all buckets with equal probability. It ends with the
     samples that its ``training`` takes, ``max_steps * per_device_batch_size * gradient_accumulation_steps`` on each
@@ -130,23 +124,11 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     return found
 
 
-def configured_length(path: str | os.PathLike[str]) -> int | None:
-    """Return ``max_length`` from a GPT-Simple configuration, or None if it is not set.
-
-    Raises:
-        LoaderError: the file is missing or not valid YAML, or the value is not an integer of at least 2.
-    """
-    recorded, _ = _recorded(path)
-    _check_settings(recorded, path)
-    length: int | None = recorded.get("max_length")
-    return length
-
-
 def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Check types and values of data settings as GPT-Simple does."""
-    for name, (is_right, wanted) in _SETTINGS.items():
-        if name in recorded and not is_right(recorded[name]):
-            raise LoaderError(f"{path} has {name} {quoted(recorded[name])}: write {wanted}")
+    for name, (kind, wanted) in _SETTINGS.items():
+        value = recorded.get(name)
+        if name in recorded and not (isinstance(value, kind) if isinstance(kind, type) else _is_number(value, kind)):
+            raise LoaderError(f"{path} has {name} {quoted(value)}: write {wanted}")
     if recorded.get("format", "pretokenized") != "pretokenized":
         raise LoaderError(
             f"{path} has format {recorded['format']!r}, and feeds of it read token shards: tokenize first, or read the "
@@ -164,12 +146,12 @@ def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str])
     """Return the number of samples that training takes on each rank, or None if the configuration does not set it."""
     if "max_steps" not in training:
         return None
-    samples = 1
-    for name, default in (("max_steps", 0), ("per_device_batch_size", 4), ("gradient_accumulation_steps", 4)):
-        number = training.get(name, default)
+    given = {"per_device_batch_size": 4, "gradient_accumulation_steps": 4, **training}
+    factors = {name: given[name] for name in ("max_steps", "per_device_batch_size", "gradient_accumulation_steps")}
+    for name, number in factors.items():
         if not _is_number(number, 1):
             raise LoaderError(f"{path} has {name} {quoted(number)}: write a whole number from 1 on")
-        samples *= number
+    samples: int = prod(factors.values())
     return samples
 
 
@@ -177,9 +159,6 @@ def _recorded(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[
     """Return the data settings and the training settings of a configuration.
 
     A file that is only a list of phases has it as ``curriculum`` in its data settings.
-
-    Raises:
-        LoaderError: the file is missing or not YAML, or has a setting below ``data`` that GPT-Simple does not have.
     """
     try:
         content = load_yaml(Path(path).read_text("utf-8"))
@@ -204,25 +183,17 @@ def _is_number(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 _OVERLAP = 256
 """GPT-Simple's default of ``overlap_size``, in tokens."""
-_SETTINGS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "path": (_is_text, "a folder"),
-    "tokenizer": (_is_text, "a name or a path"),
-    "format": (_is_text, "pretokenized"),
-    "max_length": (partial(_is_number, least=2), "a whole number of tokens, such as 2048"),
-    "overlap_size": (partial(_is_number, least=0), "a whole number of tokens from 0 on"),
-    "packing": (_is_flag, "true or false"),
-    "num_workers": (partial(_is_number, least=0), "a whole number from 0 on"),
-    "allow_bucket_exhaustion": (_is_flag, "true or false"),
-    "allow_budget_mismatch": (_is_flag, "true or false"),
+_SETTINGS: Mapping[str, tuple[type | int, str]] = {
+    "path": (str, "a folder"),
+    "tokenizer": (str, "a name or a path"),
+    "format": (str, "pretokenized"),
+    "max_length": (2, "a whole number of tokens, such as 2048"),
+    "overlap_size": (0, "a whole number of tokens from 0 on"),
+    "packing": (bool, "true or false"),
+    "num_workers": (0, "a whole number from 0 on"),
+    "allow_bucket_exhaustion": (bool, "true or false"),
+    "allow_budget_mismatch": (bool, "true or false"),
 }
-"""Settings below ``data`` of GPT-Simple 0.1.2, except ``curriculum``: each setting's check and hint in messages."""
+"""Settings below ``data`` of GPT-Simple 0.1.2, except ``curriculum``: type, or least number, and hint in messages."""

@@ -1,10 +1,10 @@
 """Mixture of windows from several folders, with weights, epochs and phases, as in nanotron's Nanoset.
 
 All windows have the same number of tokens, so weights are shares of both windows and tokens. The bucket of every window
-is planned evenly before the first step: the first n windows of a phase have the shares of the mix, to less than one
-window, for every n. A window of a bucket repeats only after all others of that bucket, in another order.
+is planned before the first step. A window of a bucket repeats only after all others of that bucket, in another order.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,9 +16,10 @@ import numpy as np
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
-from longcrawl.loading.feed import Batch, Longs, Origin, changed_values, data_changes, data_identity
-from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
+from longcrawl.loading.feed import Batch, Origin, changed_values, data_changes, data_identity
+from longcrawl.loading.planned_feed import CurriculumReport, MixedFeed, Stock
 from longcrawl.loading.windows import Windows, order_identity
+from longcrawl.tokens.plan import Longs
 
 BY_BUCKET = ("order", "data")
 """State fields with one entry per bucket."""
@@ -28,7 +29,7 @@ _ALIKE = ("seq_len", "positions", "masked", "window_dtype")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WindowMixture(PlannedFeed):
+class WindowMixture(MixedFeed):
     """Batches of windows from several folders for one rank of a trainer, with exact resume.
 
     >>> windows = {name: Windows(f"{name}/", 2048, shuffle="windows") for name in ("web", "code")}  # doctest: +SKIP
@@ -46,16 +47,11 @@ class WindowMixture(PlannedFeed):
             delivered once, or as often as ``epochs`` allows. A window counts as ``seq_len`` tokens, those that a model
             predicts.
         batch_size: windows per batch.
-        rank: index of this process among the trainer's ``world_size`` processes.
-        world_size: number of processes that share a step's windows.
         seed: seed of the draws; the order of windows has its own seed.
-        epochs: how often a window may be delivered: one number, or a number per bucket.
         mixing: "even" to keep the shares of the mix in every stretch, or "random" to draw each window's bucket on its
             own.
-        on_exhausted: handling of a plan in which a bucket runs dry: "error" names sufficient epochs, "halt" ends the
-            feed there, "renormalize" continues with the other buckets.
-        training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
-        on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
+        rank, world_size, epochs, on_exhausted, training_tokens, on_budget_mismatch: see
+            :class:`longcrawl.loading.Packed`.
 
     Raises:
         LoaderError: windows differ in a field, or the curriculum does not fit them; the message names values that do.
@@ -84,9 +80,7 @@ class WindowMixture(PlannedFeed):
         check_fields(self, LoaderError)
         self.check_ranks(batch_size=1)
         self._check_alike()
-        given = self.epochs_by_name()
-        if unknown := [name for name in given if name is not None and name not in self.windows]:
-            raise LoaderError(f"epochs names {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
+        self.check_epochs(self.windows)
         if isinstance(self.curriculum, Mapping):
             object.__setattr__(self, "curriculum", (self._one_epoch(self.curriculum),))
         object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
@@ -99,13 +93,12 @@ class WindowMixture(PlannedFeed):
         if not self.windows:
             raise LoaderError("a mixture has no windows: name one bucket or more, {'web': Windows(FOLDER, seq_len)}")
         (first, one), *others = self.windows.items()
-        for field in _ALIKE:
-            for name, other in others:
-                if getattr(other, field) != getattr(one, field):
-                    raise LoaderError(
-                        f"windows of {first!r} have {field} {getattr(one, field)}, those of {name!r} "
-                        f"{getattr(other, field)}: open all alike"
-                    )
+        for field, (name, other) in itertools.product(_ALIKE, others):
+            if getattr(other, field) != getattr(one, field):
+                raise LoaderError(
+                    f"windows of {first!r} have {field} {getattr(one, field)}, those of {name!r} "
+                    f"{getattr(other, field)}: open all alike"
+                )
 
     def _one_epoch(self, weights: Mapping[str, float]) -> Phase:
         """Return the phase that ends when the first bucket has been delivered as often as ``epochs`` allows."""
@@ -128,14 +121,12 @@ class WindowMixture(PlannedFeed):
         """Context length of a model; a window has one more token."""
         return next(iter(self.windows.values())).seq_len
 
-    @cached_property
-    def _epochs(self) -> dict[str, int]:
-        given = self.epochs_by_name()
-        return {name: given.get(name, given.get(None, 1)) for name in self.windows}
-
     @property
-    def _phases(self) -> tuple[Phase, ...]:
-        return phases_of(self.curriculum, Phase)
+    def _stock(self) -> dict[str, Stock]:
+        return {
+            name: Stock(len(windows), len(windows) * self.seq_len, self.epochs_of(name))
+            for name, windows in self.windows.items()
+        }
 
     def _planned(
         self, epochs: Mapping[str, int], on_exhausted: OnExhausted, phases: Sequence[Phase] = ()
@@ -153,35 +144,10 @@ class WindowMixture(PlannedFeed):
         )
 
     @cached_property
-    def plan(self) -> CurriculumPlan:
-        """Bucket of every window of all ranks."""
-        return self._planned(self._epochs, self.on_exhausted)
-
-    @property
-    def drawn(self) -> CurriculumPlan:
-        """Bucket of every window of all ranks."""
-        return self.plan
-
-    @cached_property
     def report(self) -> CurriculumReport:
         """Comparison of the requested mix with the available windows and the resulting plan."""
-        enough: Mapping[str, int] = {}
-        if self.plan.drained and self.on_exhausted == "error":
-            epochs = {name: self._epochs[name] for name in self.plan.names}
-            tokens = {name: len(self.windows[name]) * self.seq_len for name in self.plan.names}
-            enough = sufficient_epochs(self._phases, epochs, tokens, lambda more: self._planned(more, "halt"))
-        stock = {}
-        for name in self.plan.names:
-            samples = self._epochs[name] * len(self.windows[name])
-            stock[name] = Stock(samples, samples * self.seq_len, self._epochs[name], enough.get(name, 0))
-        problems, warned = self.judge(self._phases, stock)
-        notes = [f"no phase draws from {name!r}" for name in self.windows if name not in stock]
-        return CurriculumReport(self.plan, self._phases, stock, self.seq_len, problems, tuple(warned), tuple(notes))
-
-    @property
-    def step_size(self) -> int:
-        """Windows per step, on all ranks together."""
-        return self.batch_size * self.world_size
+        unused = [f"no phase draws from {name!r}" for name in self.windows if name not in self.plan.names]
+        return self.report_of(self.seq_len, (), unused)
 
     def stop(self, position: int) -> int:
         """Return the window at which steps from a position on stop, a multiple of a step after it."""
@@ -229,7 +195,7 @@ class WindowMixture(PlannedFeed):
             return [*changed, self.changed_buckets(data, self._buckets["data"])]
         for name in sorted(drawn):
             now = self._buckets["order"][name]
-            differences = changed_values({**dict.fromkeys(now), **orders[name]}, now)
+            differences = changed_values(orders[name], now)
             differences += data_changes(data[name], self._buckets["data"][name], self.windows[name].files)
             changed += [f"{each} of bucket {name!r}" for each in differences]
         return changed

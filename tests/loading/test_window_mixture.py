@@ -245,5 +245,5 @@ def test_windows_that_are_not_alike_are_refused(folder):
     ):
         with pytest.raises(LoaderError, match=sentence):
             WindowMixture(windows | {"web": other}, {"web": 1, "code": 1})
-    with pytest.raises(LoaderError, match="epochs names 'books'"):
+    with pytest.raises(LoaderError, match="epochs names bucket 'books'"):
         WindowMixture(windows, {"web": 1}, epochs={"books": 2})
