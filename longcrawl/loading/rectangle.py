@@ -4,8 +4,6 @@ The order is that of the LongCrawl64 article: rows, then columns. Global batch `
 context window ``g // row_batches``. Rows and columns that do not fill a batch or a window are dropped. As the rows are
 shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets shifted right by
 one, behind a pad token.
-
-The cache of decoded chunks evicts the chunk that the walk needs last.
 """
 
 import math
@@ -16,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from heapq import nlargest
-from math import gcd
 from queue import SimpleQueue
 from typing import Any, ClassVar, Literal
 
@@ -30,19 +27,9 @@ from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, LongCrawlError, listed
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.source import read_rows
-from longcrawl.formats.rectangle.spec import Band
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.formats.token_rows import FOUND
-from longcrawl.loading.feed import (
-    Batch,
-    Feed,
-    Origin,
-    TokenFacts,
-    changed_values,
-    rolled_origins,
-    sample_changes,
-    sample_digests,
-)
+from longcrawl.loading import feed
 from longcrawl.run.engines.local import usable_cpus
 from longcrawl.urls import is_url
 
@@ -52,14 +39,7 @@ ChunkKey = tuple[int, int]
 
 @dataclass(frozen=True)
 class Walk:
-    """Tokens and chunks of every global batch.
-
-    Attributes:
-        shape: documents, tokens per document.
-        chunks: rows, columns of one chunk.
-        batch_size: documents per batch.
-        context_length: tokens per document of a batch.
-    """
+    """Tokens and chunks of every global batch, of an array with this shape: documents, tokens per document."""
 
     shape: tuple[int, int]
     chunks: tuple[int, int]
@@ -81,18 +61,26 @@ class Walk:
         """Batches of a full pass over all ranks."""
         return self.row_batches * self.windows
 
+    def first_row(self, batch: int) -> int:
+        """Return the first row of a global batch."""
+        return batch % self.row_batches * self.batch_size
+
+    def columns(self, batch: int) -> range:
+        """Return the columns of a global batch."""
+        start = batch // self.row_batches * self.context_length
+        return range(start, start + self.context_length)
+
     def row_pieces(self, batch: int) -> list[tuple[int, slice, slice]]:
         """Cut the rows of a global batch at chunk borders: (row chunk, rows in the chunk, rows in the batch)."""
-        first = batch % self.row_batches * self.batch_size
-        return _cut(first, self.batch_size, self.chunks[0])
+        return _cut(self.first_row(batch), self.batch_size, self.chunks[0])
 
-    def column_pieces(self, window: int) -> list[tuple[int, slice, slice]]:
-        """Cut the columns of a context window at chunk borders: (column chunk, columns in the chunk, in the window)."""
-        return _column_pieces(window, self.context_length, self.chunks[1])
+    def column_pieces(self, batch: int) -> list[tuple[int, slice, slice]]:
+        """Cut the columns of a global batch at chunk borders: (column chunk, columns in the chunk, in the batch)."""
+        return _cut(self.columns(batch).start, self.context_length, self.chunks[1])
 
     def keys(self, batch: int) -> list[ChunkKey]:
         """List the chunks with tokens of a global batch."""
-        columns = self.column_pieces(batch // self.row_batches)
+        columns = self.column_pieces(batch)
         return [(row, column) for row, _, _ in self.row_pieces(batch) for column, _, _ in columns]
 
     def most_chunks(self) -> int:
@@ -109,10 +97,7 @@ class Walk:
         return _widest(self.context_length, self.chunks[1], self.windows)
 
     def next_use(self, key: ChunkKey, batch: int) -> int:
-        """Return the first global batch, from ``batch`` on, that uses a chunk; the next pass follows the last batch.
-
-        A rank that skips the batches of others uses the chunk then or slightly later.
-        """
+        """Return the first global batch, from ``batch`` on, that uses a chunk; the next pass follows the last batch."""
         window, number = divmod(batch, self.row_batches)
         first_number = key[0] * self.chunks[0] // self.batch_size
         last_number = (key[0] * self.chunks[0] + self.chunks[0] - 1) // self.batch_size
@@ -135,29 +120,25 @@ class Walk:
 
 
 @lru_cache(maxsize=64)
-def _column_pieces(window: int, context_length: int, width: int) -> list[tuple[int, slice, slice]]:
-    return _cut(window * context_length, context_length, width)
-
-
 def _cut(first: int, length: int, size: int) -> list[tuple[int, slice, slice]]:
     pieces = []
-    start = first
-    while start < first + length:
-        chunk = start // size
-        stop = min(first + length, (chunk + 1) * size)
+    for chunk in range(first // size, (first + length - 1) // size + 1):
+        start, stop = max(first, chunk * size), min(first + length, (chunk + 1) * size)
         pieces.append((chunk, slice(start - chunk * size, stop - chunk * size), slice(start - first, stop - first)))
-        start = stop
     return pieces
 
 
 def _widest(length: int, size: int, pieces: int) -> int:
     """Return the most chunks in any of consecutive pieces; the pattern repeats once pieces and chunks align."""
-    firsts = range(0, min(pieces, size // gcd(size, length)) * length, length)
+    firsts = range(0, min(pieces, size // math.gcd(size, length)) * length, length)
     return max((first + length - 1) // size - first // size + 1 for first in firsts)
 
 
 Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
 """Tokens, and their loss mask or None."""
+
+Waiting = SimpleQueue[list[ChunkKey] | None]
+"""Queue of claimed chunks, one file at a time; None ends a reader."""
 
 LOOKAHEAD = 8
 """Most changes of chunk that the thread decodes ahead; fewer if they would take over a quarter of the cache."""
@@ -173,47 +154,27 @@ def stays_ahead(requests: int, capacity: int, most_chunks: int) -> int:
     return max(1, min(LOOKAHEAD, capacity // 4 // most_chunks))
 
 
-@dataclass(frozen=True)
-class ChunkFiles:
-    """Access to the chunk files behind a cache.
-
-    Attributes:
-        read: returns chunks of one file.
-        file_of: returns the name of the file that contains a chunk.
-        requests: files read concurrently.
-    """
-
-    read: Callable[[Sequence[ChunkKey]], list[Chunk]]
-    file_of: Callable[[int, int], str]
-    requests: int = 1
-
-    def by_file(self, keys: Iterable[ChunkKey]) -> list[list[ChunkKey]]:
-        """Group chunks by the files that contain them."""
-        groups: dict[str, list[ChunkKey]] = {}
-        for key in keys:
-            groups.setdefault(self.file_of(*key), []).append(key)
-        return list(groups.values())
-
-
 class ChunkCache:
     """Cache of at most ``capacity`` decoded chunks, including those being decoded.
 
-    The walk is known in advance, so the cache evicts the chunk that is needed last, which is optimal. If a walk returns
-    to the same chunks for every context window and they do not fit, part of them stays decoded. Evicting the least
-    recently used chunk would decode all of them again.
+    The walk is known in advance, so the cache evicts the chunk that is needed last, which is optimal. ``requests``
+    files are read concurrently.
     """
 
-    def __init__(self, files: ChunkFiles, walk: Walk, capacity: int) -> None:
+    def __init__(
+        self, array: spec.SplitArray, mask: spec.SplitArray | None, requests: int, walk: Walk, capacity: int
+    ) -> None:
         self.process = os.getpid()
         self.assembling = threading.Lock()
         """Lock that the caller holds for one batch, so that its chunks stay in the cache until it is complete."""
-        self._files, self._walk, self._capacity = files, walk, capacity
+        self._array, self._mask, self._requests = array, mask, requests
+        self._walk, self._capacity = walk, capacity
         self._chunks: dict[ChunkKey, Chunk] = {}
         self._decoding: set[ChunkKey] = set()
         self._changed = threading.Condition()
         self._batch = 0
         self._wake_at: float = math.inf
-        self._stop_thread: Callable[[], None] = _nothing
+        self._stop_thread: Callable[[], None] | None = None
 
     def advance(self, batch: int) -> None:
         """Notify the decoding thread of the next global batch."""
@@ -225,27 +186,8 @@ class ChunkCache:
     def chunk(self, key: ChunkKey, batch: int) -> Chunk:
         """Return one chunk for a global batch that needs it."""
         chunk = self._chunks.get(key)
-        return self._load(key, batch) if chunk is None else chunk
-
-    def load(self, batch: int) -> None:
-        """Read all chunks of a global batch that no other thread reads yet, with concurrent reads of a remote store."""
-        if self._files.requests == 1:
-            return
-        with self._changed:
-            missing = self._missing(batch)
-            if len(missing) < 2:
-                return
-            self._changed.wait_for(lambda: self._make_room(batch, batch, len(self._missing(batch))))
-            missing = self._missing(batch)
-            self._decoding.update(missing)
-        with ThreadPoolExecutor(self._files.requests) as threads:
-            for read in [threads.submit(self._decode, keys) for keys in self._files.by_file(missing)]:
-                read.result()
-
-    def _missing(self, batch: int) -> list[ChunkKey]:
-        return [key for key in self._walk.keys(batch) if key not in self._chunks and key not in self._decoding]
-
-    def _load(self, key: ChunkKey, batch: int) -> Chunk:
+        if chunk is not None:
+            return chunk
         with self._changed:
             self._changed.wait_for(lambda: key not in self._decoding)
             if key in self._chunks:
@@ -254,21 +196,52 @@ class ChunkCache:
             self._decoding.add(key)
         return self._decode([key])[0]
 
+    def load(self, batch: int) -> None:
+        """Read all chunks of a global batch that no other thread reads yet, with concurrent reads of a remote store."""
+        if self._requests == 1:
+            return
+        with self._changed:
+            missing = self._missing(batch)
+            if len(missing) < 2:
+                return
+            self._changed.wait_for(lambda: self._make_room(batch, batch, len(self._missing(batch))))
+            missing = self._missing(batch)
+            self._decoding.update(missing)
+        with ThreadPoolExecutor(self._requests) as threads:
+            for read in [threads.submit(self._decode, keys) for keys in self._by_file(missing)]:
+                read.result()
+
+    def _by_file(self, keys: Iterable[ChunkKey]) -> list[list[ChunkKey]]:
+        groups: dict[str, list[ChunkKey]] = {}
+        for key in keys:
+            groups.setdefault(self._array.file_of(*key), []).append(key)
+        return list(groups.values())
+
+    def _missing(self, batch: int) -> list[ChunkKey]:
+        return [key for key in self._walk.keys(batch) if key not in self._chunks and key not in self._decoding]
+
     def _decode(self, keys: Sequence[ChunkKey]) -> list[Chunk]:
         chunks: list[Chunk] = []
         try:
-            chunks = self._files.read(keys)
+            chunks = self._read(keys)
         finally:
-            with self._changed:
-                self._decoding.difference_update(keys)
-                self._chunks.update(zip(keys, chunks, strict=False))
-                self._changed.notify_all()
+            self._release(keys, chunks)
         return chunks
 
-    def _give_up(self, keys: Sequence[ChunkKey]) -> None:
-        """Release claimed chunks to other threads."""
+    def _read(self, keys: Sequence[ChunkKey]) -> list[Chunk]:
+        array, mask = self._array, self._mask
+        tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
+        if mask is None:
+            return [(each, None) for each in tokens]
+        alike = len(keys) > 1 and mask.layout.chunks_per_file == array.layout.chunks_per_file
+        flags = mask.read_chunks(keys) if alike else [mask.read_chunk(*key) for key in keys]
+        return list(zip(tokens, flags, strict=True))
+
+    def _release(self, keys: Sequence[ChunkKey], chunks: Sequence[Chunk] = ()) -> None:
+        """Release claimed chunks to other threads, with their content if they were read."""
         with self._changed:
             self._decoding.difference_update(keys)
+            self._chunks.update(zip(keys, chunks, strict=False))
             self._changed.notify_all()
 
     def _make_room(self, now: int, needed_at: int, places: int = 1) -> bool:
@@ -285,11 +258,10 @@ class ChunkCache:
     @contextmanager
     def decoding_ahead(self, batches: range) -> Iterator[None]:
         """Decode the chunks of global batches ``batches`` in a thread while the block runs."""
-        self._stop_thread()
+        if self._stop_thread is not None:
+            self._stop_thread()
         stopped = threading.Event()
-        thread = threading.Thread(
-            target=self._decode_ahead, args=(batches, stopped), name="longcrawl-decode", daemon=True
-        )
+        thread = _start_thread(self._decode_ahead, batches, stopped, name="longcrawl-decode")
 
         def stop() -> None:
             if os.getpid() == self.process:
@@ -298,30 +270,38 @@ class ChunkCache:
                     self._changed.notify_all()
                 thread.join()
                 # This function refers to the cache. Dropping it breaks the cycle, so the last loop frees all chunks.
-                self._stop_thread = _nothing
+                self._stop_thread = None
 
         self._stop_thread = stop
-        thread.start()
         try:
             yield
         finally:
             stop()
 
     def _decode_ahead(self, batches: range, stopped: threading.Event) -> None:
-        reading = None
-        if self._files.requests > 1:
-            reading = _Reading(self._decode, self._give_up, self._files.requests, stopped)
+        readers = range(self._requests if self._requests > 1 else 0)
+        waiting = Waiting()
+        for _ in readers:
+            _start_thread(self._read_waiting, waiting, stopped, name="longcrawl-fetch")
         try:
-            self._walk_ahead(batches, stopped, reading)
-        except LongCrawlError:
             # The trainer gets the same error when it needs this chunk, and can catch it there.
-            return
+            with suppress(LongCrawlError):
+                self._walk_ahead(batches, stopped, waiting)
         finally:
-            if reading is not None:
-                reading.end()
+            for _ in readers:
+                waiting.put(None)
 
-    def _walk_ahead(self, batches: range, stopped: threading.Event, reading: "_Reading | None") -> None:
-        lookahead = stays_ahead(self._files.requests, self._capacity, self._walk.most_chunks())
+    def _read_waiting(self, waiting: Waiting, stopped: threading.Event) -> None:
+        while (keys := waiting.get()) is not None:
+            if stopped.is_set():
+                self._release(keys)
+                continue
+            with suppress(LongCrawlError):
+                self._decode(keys)
+
+    def _walk_ahead(self, batches: range, stopped: threading.Event, waiting: Waiting) -> None:
+        """Decode chunks in the order of batches; for a remote store, hand them to other threads file by file."""
+        lookahead = stays_ahead(self._requests, self._capacity, self._walk.most_chunks())
         ahead: deque[int] = deque()
         batch = batches.start
         while batch < batches.stop and not stopped.is_set():
@@ -329,21 +309,22 @@ class ChunkCache:
                 self._wait_for_batch(ahead[len(ahead) // 2], stopped)
             while ahead and ahead[0] <= self._batch:
                 ahead.popleft()
-            for keys in self._claimed(batch, stopped, one_by_one=reading is None):
-                if reading is None:
+            for keys in self._claimed(batch, stopped):
+                if self._requests == 1:
                     self._decode(keys)
                 else:
-                    reading.add(self._files.by_file(keys))
+                    for group in self._by_file(keys):
+                        waiting.put(group)
             ahead.append(batch)
             # A trainer that is ahead of this thread has decoded its chunks itself.
             change = self._walk.next_change(max(batch, self._batch))
             batch += -(-(change - batch) // batches.step) * batches.step
 
-    def _claimed(self, batch: int, stopped: threading.Event, *, one_by_one: bool) -> Iterator[list[ChunkKey]]:
+    def _claimed(self, batch: int, stopped: threading.Event) -> Iterator[list[ChunkKey]]:
         """Yield claimed chunks of a batch in groups, each before a wait for room, so that they are read meanwhile."""
         held: list[ChunkKey] = []
         for key in self._walk.keys(batch):
-            taken = not one_by_one and self._claim(key, batch, stopped, wait=False)
+            taken = self._requests > 1 and self._claim(key, batch, stopped, wait=False)
             if not taken:
                 if held:
                     yield held
@@ -362,15 +343,14 @@ class ChunkCache:
             ):
                 now = self._batch
                 self._wake_at = self._walk.next_change(now)
-                if self._make_room(now, batch):
-                    self._wake_at = math.inf
-                    self._decoding.add(key)
-                    return True
-                if not wait:
-                    self._wake_at = math.inf
-                    return False
-                self._changed.wait()
+                room = self._make_room(now, batch)
+                if wait and not room:
+                    self._changed.wait()
                 self._wake_at = math.inf
+                if room:
+                    self._decoding.add(key)
+                if room or not wait:
+                    return room
         return False
 
     def _wait_for_batch(self, batch: int, stopped: threading.Event) -> None:
@@ -380,43 +360,11 @@ class ChunkCache:
             self._wake_at = math.inf
 
 
-class _Reading:
-    """Daemon threads that read chunk files while a loop runs; the process does not wait for them at exit."""
-
-    def __init__(
-        self,
-        decode: Callable[[Sequence[ChunkKey]], object],
-        give_up: Callable[[Sequence[ChunkKey]], None],
-        requests: int,
-        stopped: threading.Event,
-    ) -> None:
-        self._decode, self._give_up, self._requests, self._stopped = decode, give_up, requests, stopped
-        self._waiting = SimpleQueue[list[ChunkKey] | None]()
-        for _ in range(requests):
-            threading.Thread(target=self._read, name="longcrawl-fetch", daemon=True).start()
-
-    def add(self, groups: Iterable[list[ChunkKey]]) -> None:
-        """Queue groups of claimed chunks for reading, one file per group."""
-        for keys in groups:
-            self._waiting.put(keys)
-
-    def end(self) -> None:
-        """End all threads after the queued reads."""
-        for _ in range(self._requests):
-            self._waiting.put(None)
-
-    def _read(self) -> None:
-        while (keys := self._waiting.get()) is not None:
-            if self._stopped.is_set():
-                self._give_up(keys)
-                continue
-            # The trainer gets the same error when it needs these chunks.
-            with suppress(LongCrawlError):
-                self._decode(keys)
-
-
-def _nothing() -> None:
-    """Do nothing, because no thread is running."""
+def _start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread:
+    """Start a thread for which the process does not wait at exit."""
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 Seam = Literal["keep", "mask"]
@@ -424,7 +372,7 @@ Seam = Literal["keep", "mask"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rectangle(Feed):
+class Rectangle(feed.Feed):
     """Batches for one rank of a trainer, from the rectangle at ``path``, a folder or a URL that fsspec reads.
 
     >>> batches = Rectangle("mini64.zarr", batch_size=8, context_length=4096)  # doctest: +SKIP
@@ -432,9 +380,8 @@ class Rectangle(Feed):
     ...     step(batch["text"], batch["targets"])  # each (8, 4096) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    ``len(batches)`` is the number of batches of a full pass on this rank, ``global_batches // world_size``. The last
-    ``global_batches % world_size`` are dropped, so that all ranks have the same number. Rank ``r`` takes global batch
-    ``step * world_size + r``. ``batches[i]`` is a pure function of ``i``.
+    Rank ``r`` takes global batch ``step * world_size + r``; the last ``global_batches % world_size`` are dropped.
+    ``batches[i]`` is a pure function of ``i``.
 
     Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
     pass. The next ``for`` loop starts a new pass, in the same order, at batch 0. Run only one loop at a time. A state
@@ -487,22 +434,22 @@ class Rectangle(Feed):
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        self._take_split()
+        array = self.array
+        if self.split == "train" != self._own_split:
+            # The path names a split's array.
+            object.__setattr__(self, "split", self._own_split)
         if self.context_length is None:
-            object.__setattr__(self, "context_length", self.array.shape[1])
+            object.__setattr__(self, "context_length", array.shape[1])
         if self.pad_token is None:
-            object.__setattr__(self, "pad_token", self.array.end_of_text)
+            object.__setattr__(self, "pad_token", array.end_of_text)
         self._check_shape()
-        self.check_ranks()
-        self._check_world()
-        self._check_values()
+        facts = feed.TokenFacts(array.root, array.end_of_text, array.vocabulary_size)
+        facts.check_padding(self.pad_token, None, [array.dtype], self._batch_dtype)
         self._check_memory()
 
-    def _take_split(self) -> None:
-        """Take the split from a path that names a split's array."""
-        own = self.array.name.removesuffix(".zarr")
-        if self.split == "train" != own:
-            object.__setattr__(self, "split", own)
+    @property
+    def _own_split(self) -> str:
+        return self.array.name.removesuffix(".zarr")
 
     @cached_property
     def array(self) -> spec.SplitArray:
@@ -531,18 +478,12 @@ class Rectangle(Feed):
             raise LoaderError(
                 f"context_length {self.walk.context_length} must be from 1 to the {row_length} tokens of a document"
             )
-
-    def _check_world(self) -> None:
+        self.check_ranks()
         if self.world_size > self.walk.global_batches:
             raise LoaderError(
                 f"split {self.split!r} gives {self.walk.global_batches} batches, not one for each of {self.world_size} "
                 "ranks; lower batch_size or context_length"
             )
-
-    def _check_values(self) -> None:
-        array = self.array
-        facts = TokenFacts(array.root, array.end_of_text, array.vocabulary_size)
-        facts.check_padding(self.pad_token, None, [array.dtype], self._batch_dtype)
 
     def _check_memory(self) -> None:
         chunks, size = self.walk.most_chunks(), self._chunk_bytes
@@ -577,25 +518,25 @@ class Rectangle(Feed):
             self.move_to(0)
         return super().remaining_steps()
 
-    def read(self, step: int) -> Batch:
+    def read(self, step: int) -> feed.Batch:
         """Return this rank's batch of the step that begins at global batch ``step``."""
         return self.global_batch(step + self.rank)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[feed.Batch]:
         """Yield the rest of the pass, or a new pass if the last one is complete."""
         steps = self.remaining_steps()
         following = range(steps.start + self.rank, steps.stop + self.rank, steps.step)[1:]
         with self._cache().decoding_ahead(following) if self._decodes_ahead() and following else nullcontext():
             yield from super().__iter__()
 
-    def upcoming(self, first: int, every: int) -> Iterator[Batch]:
+    def upcoming(self, first: int, every: int) -> Iterator[feed.Batch]:
         """Yield every ``every``-th remaining batch, and keep the decoding thread informed of the position."""
         cache = self._cache()
         for step in self.remaining_steps()[first::every]:
             cache.advance(step + self.rank)
             yield self.read(step)
 
-    def global_batch(self, batch: int) -> Batch:
+    def global_batch(self, batch: int) -> feed.Batch:
         """Return one global batch, of any rank."""
         shape = (self.batch_size, self.walk.context_length)
         text, targets = np.empty(shape, self._batch_dtype), np.empty(shape, self._batch_dtype)
@@ -604,7 +545,7 @@ class Rectangle(Feed):
         made = {"text": text, "targets": targets}
         if self.mask is not None or self.seam == "mask":
             made["loss_mask"] = np.ones(shape, np.bool_)
-        columns = self.walk.column_pieces(batch // self.walk.row_batches)
+        columns = self.walk.column_pieces(batch)
         cache = self._cache()
         with cache.assembling:
             cache.load(batch)
@@ -625,11 +566,7 @@ class Rectangle(Feed):
         return made
 
     def position_of(self, step: int) -> int:
-        """Return the position at which a step of a pass begins; all passes have the same order.
-
-        Raises:
-            LoaderError: a pass has no such step.
-        """
+        """Return the position at which a step of a pass begins; all passes have the same order."""
         if step >= len(self):
             raise LoaderError(
                 f"a pass has steps 0 to {len(self) - 1:,}, not {step}: check the feed's settings, or name step "
@@ -637,39 +574,30 @@ class Rectangle(Feed):
             )
         return super().position_of(step)
 
-    def origins_at(self, position: int) -> list[Origin]:
+    def origins_at(self, position: int) -> list[feed.Origin]:
         """Return the documents in this rank's batch of a step; columns are those of ``targets``.
 
-        A rolled row has two origins if its seam is in the window. The original LongCrawl64 does not record its
-        documents; an origin then has only the row.
+        The original LongCrawl64 does not record its documents; an origin then has only the row.
         """
         batch, array = position + self.rank, self.array
-        columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
-        where, row, found = f"{array.root}/{array.name}", 0, list[Origin]()
+        columns, first = self.walk.columns(batch), self.walk.first_row(batch)
+        rows = list[tuple[int, dict[str, Any] | None]]()
         for stored in array.stored_rows(first, first + self.batch_size):
             table = self._table(stored, ("id", "url", "roll", *FOUND))
-            documents = [None] * len(stored) if table is None else table.to_pylist()
-            for number, document in zip(stored, documents, strict=True):
-                found += rolled_origins(row, columns, array.shape[1], (where, number), document)
-                row += 1
-        return found
+            rows += zip(stored, [None] * len(stored) if table is None else table.to_pylist(), strict=True)
+        where = f"{array.root}/{array.name}"
+        return [
+            origin
+            for row, (number, document) in enumerate(rows)
+            for origin in feed.rolled_origins(row, columns, array.shape[1], (where, number), document)
+        ]
 
-    def rows(self) -> tuple[Band, ...]:
-        """Return the delivered bands of rows, with their rows in the array.
-
-        These are all bands, except those with a missing file under ``on_missing_chunks="skip"``.
-        """
+    def rows(self) -> tuple[spec.Band, ...]:
+        """Return the delivered bands of rows, with their rows in the array; "skip" omits those with a missing file."""
         return self.array.bands
 
-    def _columns(self, batch: int) -> range:
-        """Return the columns of a global batch within the rectangle."""
-        start = batch // self.walk.row_batches * self.walk.context_length
-        return range(start, start + self.walk.context_length)
-
     def _table(self, stored: range, columns: Sequence[str]) -> pa.Table | None:
-        """Return the recorded documents of rows of the array, or None if there are none."""
-        split = self.array.name.removesuffix(".zarr")
-        return read_rows(self.array.root, split, stored.start, stored.stop, columns)
+        return read_rows(self.array.root, self._own_split, stored.start, stored.stop, columns)
 
     @cached_property
     def _rolls(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
@@ -684,7 +612,7 @@ class Rectangle(Feed):
 
     def _mask_seams(self, batch: int, loss_mask: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
         """Mask the first token of each document that follows its last one; return the positions in ``text``."""
-        columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
+        columns, first = self.walk.columns(batch), self.walk.first_row(batch)
         positions = np.tile(np.arange(len(columns)), (self.batch_size, 1))
         for row, roll in enumerate(self._rolls[first : first + self.batch_size].tolist()):
             seam = roll - columns.start
@@ -707,21 +635,21 @@ class Rectangle(Feed):
             "row_length": row_length,
             "loss_mask": self.mask is not None,
             "bands": self._bands,
-            "data": self._data,
+            "data": self._samples,
         }
+
+    @cached_property
+    def _samples(self) -> list[str | None]:
+        return feed.sample_digests(self.array, self.mask)
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed, except in damaged chunks."""
         now = self.identity(state["position"])
-        changed = changed_values(state, now, apart=("data",))
-        return changed + sample_changes(state["data"], now["data"], self.array.shape)
+        changed = feed.changed_values(state, now, apart=("data",))
+        return changed + feed.sample_changes(state["data"], now["data"], self.array.shape)
 
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with its position converted to batches of this feed's size.
-
-        Raises:
-            LoaderError: no batch of this size begins at that row.
-        """
+        """Return a state with its position converted to batches of this feed's size."""
         rows, was = self.array.shape[0], state["batch_size"]
         if was == self.batch_size or state["rows"] != rows:
             return state
@@ -749,10 +677,6 @@ class Rectangle(Feed):
         stretches = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
         return ",".join(str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in stretches)
 
-    @cached_property
-    def _data(self) -> list[str | None]:
-        return sample_digests(self.array, self.mask)
-
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":
             return self.prefetch == "on"
@@ -768,9 +692,7 @@ class Rectangle(Feed):
         # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
         cache: ChunkCache | None = self.__dict__.get("_own_cache")
         if cache is None or cache.process != os.getpid():
-            read = partial(_read_chunks, self.array, self.mask)
-            files = ChunkFiles(read, self.array.file_of, self._requests)
-            cache = ChunkCache(files, self.walk, self._capacity())
+            cache = ChunkCache(self.array, self.mask, self._requests, self.walk, self._capacity())
             object.__setattr__(self, "_own_cache", cache)
         return cache
 
@@ -786,13 +708,3 @@ class Rectangle(Feed):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_own_cache"}
-
-
-def _read_chunks(array: spec.SplitArray, mask: spec.SplitArray | None, keys: Sequence[ChunkKey]) -> list[Chunk]:
-    # A function, not a method: a reference cycle would keep the cache alive until the next garbage collection.
-    tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
-    if mask is None:
-        return [(each, None) for each in tokens]
-    alike = len(keys) > 1 and mask.layout.chunks_per_file == array.layout.chunks_per_file
-    flags = mask.read_chunks(keys) if alike else [mask.read_chunk(*key) for key in keys]
-    return list(zip(tokens, flags, strict=True))
