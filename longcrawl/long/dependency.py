@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,32 +59,21 @@ class PositionGain:
         return bin_positions(self.gain, self.tokens, bins)
 
     def plot(self, axes: Any = None, bins: int = BINS, **line: Any) -> Any:
-        """Plot the gain as :meth:`longcrawl.loading.evaluate.PositionLoss.plot` plots a loss.
-
-        Raises:
-            StageError: matplotlib is not installed.
-        """
+        """Plot the gain as :meth:`longcrawl.loading.evaluate.PositionLoss.plot` plots a loss."""
         return plot_positions(axes, *self.binned(bins), "information gain", **line)
 
 
-class _Window(NamedTuple):
-    start: int
-    stop: int
-    first: int
-    """The first token whose loss counts."""
+def windows(tokens: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield windows of a document, each half a window after the previous one: start, stop, first token that counts.
 
-
-def windows(tokens: int, size: int) -> Iterator[_Window]:
-    """Yield windows of a document, each half a window after the previous one; after the first, only new tokens count.
-
-    >>> [tuple(window) for window in windows(10, 4)]
+    >>> list(windows(10, 4))
     [(0, 4, 1), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
     """
-    step, start, counted = max(1, size // 2), 0, 1
+    start, counted = 0, 1
     while counted < tokens:
         stop = min(start + size, tokens)
-        yield _Window(start, stop, counted)
-        start, counted = start + step, stop
+        yield start, stop, counted
+        start, counted = start + max(1, size // 2), stop
 
 
 @stage
@@ -93,26 +82,21 @@ class InformationGain(ModelScore):
 
     The column ``information_gain`` is null for documents of at most ``short_context`` tokens and otherwise has:
 
-    * ``score``: mean over tokens of exp(-L_long) * (L_short - L_long), with L the loss of a token in nats. This is the
-      actual token's term of the Kullback-Leibler divergence between the predictions. The mean is over the tokens that
-      have a longer context in long windows, all but the first ``short_context``; the paper divides by all tokens of
-      samples of one length, which ranks those alike;
+    * ``score``: mean over tokens of exp(-L_long) * (L_short - L_long), with L the loss of a token in nats: the actual
+      token's term of the Kullback-Leibler divergence between the predictions. The mean is over all tokens but the first
+      ``short_context``; the paper divides by all tokens of samples of one length, which ranks those alike;
     * ``nats``: mean over the same tokens of L_short - L_long;
     * ``tokens``: number of these tokens.
 
     The formula and the contexts of 4,096 and 65,536 tokens are those of the paper (Deng et al., arXiv 2510.25804), as
-    reported by others. We could not verify whether its windows also move by half. Not implemented: training on the
-    chosen documents, and samples of one length.
+    reported by others. Whether its windows also move by half is unknown. Not implemented: samples of one length.
 
     Windows move by half of their length: a token sees between half a window and a whole one, and in the first window
     everything before it. The long window is ``long_context``, or the model's maximum if that is less. A token passes
-    through the model 3 times, in documents of many long windows 4 times. The first short window starts with the first
-    long one and has the same losses, so it is not computed. Later short windows cannot reuse keys and values of the
-    long pass, which depend on the context to be hidden; only the inputs of the first layer, before positions, are
-    equal. No special tokens are added: models that were always trained with one in front predict worse without.
+    through the model 3 times, in documents of many long windows 4 times. No special tokens are added: models that were
+    always trained with one in front predict worse without.
 
-    Each row is computed by itself, and scores are rounded to six decimals: they do not depend on other documents, their
-    order, threads or processes.
+    Scores are rounded to six decimals, so they do not depend on other documents, their order, threads or processes.
 
     >>> stage = lc.long.InformationGain("gpt2", long_context=1_024, short_context=128)  # doctest: +SKIP
     >>> stage.measures([text])[0].as_py()  # doctest: +SKIP
@@ -141,37 +125,35 @@ class InformationGain(ModelScore):
 
     def measures(self, texts: Sequence[str]) -> pa.StructArray:
         """Return the measures of texts."""
-        found = self.gains(texts)
-        kept = [each for each in found if each is not None]
-        scores = np.round([float(each.gain.mean()) for each in kept], DECIMALS)
-        nats = np.round([float((each.short - each.long).mean()) for each in kept], DECIMALS)
-        rows: list[dict[str, Any] | None] = [None] * len(found)
-        places = [number for number, each in enumerate(found) if each is not None]
-        for place, score, more, each in zip(places, scores.tolist(), nats.tolist(), kept, strict=True):
-            rows[place] = {"score": score, "nats": more, "tokens": len(each.long)}
+        rows = [
+            None
+            if found is None
+            else {
+                "score": float(np.round(found.gain.mean(), DECIMALS)),
+                "nats": float(np.round((found.short - found.long).mean(), DECIMALS)),
+                "tokens": len(found.long),
+            }
+            for found in self.gains(texts)
+        ]
         return pa.array(rows, pa.struct([("score", pa.float64()), ("nats", pa.float64()), ("tokens", pa.int64())]))
 
     def gains(self, texts: Sequence[str]) -> list[TokenGains | None]:
-        """Return the losses of each text's tokens with both contexts, or None if the text is too short.
-
-        Raises:
-            StageError: the model takes no more than ``short_context`` tokens.
-        """
+        """Return the losses of each text's tokens with both contexts, or None if the text is too short."""
         short = self.short_context
         sizes, model = (self._long(), short), self.pretrained()
         documents = model.token_ids(texts)
         found = [np.full((2, len(ids)), np.nan) if len(ids) > short else None for ids in documents]
         asked = [
-            (ids, losses[number], window)
+            (ids[start:stop], losses[number, first:stop])
             for ids, losses in zip(documents, found, strict=True)
             if losses is not None
             for number, size in enumerate(sizes)
-            for window in windows(len(ids), size)
-            if window.start or size != short
+            for start, stop, first in windows(len(ids), size)
+            if start or size != short
         ]
-        answers = model.each([ids[window.start : window.stop] for ids, _, window in asked], token_losses)
-        for (_, losses, window), answer in zip(asked, answers, strict=True):
-            losses[window.first : window.stop] = answer[window.first - window.start - 1 :]
+        answers = model.each([ids for ids, _ in asked], token_losses)
+        for (_, losses), answer in zip(asked, answers, strict=True):
+            losses[:] = answer[-len(losses) :]
         return [None if losses is None else TokenGains(short, *losses[:, short:]) for losses in found]
 
     def by_position(self, texts: Sequence[str]) -> PositionGain:
@@ -186,7 +168,6 @@ class InformationGain(ModelScore):
             return PositionGain(total / tokens, tokens)
 
     def _long(self) -> int:
-        """Return the length of a long window."""
         most = min(self.long_context, self.pretrained().longest)
         if most <= self.short_context:
             raise StageError(
@@ -219,13 +200,12 @@ class DependencyScore(ModelScore):
     it is null for documents of fewer than two segments. The score is a sum, as in the paper: compare documents with
     equally many pairs. In documents of more than N segments, a random N of them are measured, in their order.
 
-    The paper (Chen et al., arXiv 2405.17915) was followed by its authors' program, as its text could not be read:
-    formulas, 64 segments of 512 tokens, 500 pairs, 0.1, and a model such as opt-350m. Two things differ: pairs are
-    drawn by keyed hashes of seed and tokens, not by one generator for all documents; and documents with fewer pairs use
-    all of them, where the program gives 0. Not implemented: weights of the terms, which are 1 there.
+    Formulas and defaults are those of the program of the paper's authors (Chen et al., arXiv 2405.17915), with a model
+    such as opt-350m. Two things differ: pairs are drawn by keyed hashes of seed and tokens, not by one generator for
+    all documents; and documents with fewer pairs use all of them, where the program gives 0. Not implemented: weights
+    of the terms, which are 1 there.
 
-    A segment's keys and values are reused for all segments that are measured after it, which is exact because they come
-    first: with the defaults, a token of 32,768 passes through the model up to 8.8 times instead of 16.6.
+    With the defaults, a token of 32,768 passes through the model up to 8.8 times.
 
     >>> lc.long.DependencyScore("facebook/opt-350m").measures([text])[0].as_py()  # doctest: +SKIP
     {'score': 31.207418, 'strength': 0.041193, 'pairs': 500}
@@ -251,11 +231,7 @@ class DependencyScore(ModelScore):
             raise StageError(f"{self.name} needs segments of 2 tokens, a window of two of them and a pair, or more")
 
     def pretrained(self) -> Pretrained:
-        """Load the model.
-
-        Raises:
-            StageError: it does not take two segments.
-        """
+        """Load the model; raise a StageError if it does not take two segments."""
         model = super().pretrained()
         if model.longest < 2 * self.segment:
             raise StageError(
@@ -376,9 +352,7 @@ class AttentionDependency(ModelScore):
     softmax without the tokens of span j itself, and averages over j instead of summing. Not implemented: truncating
     documents to one window.
 
-    A token passes through the model once. For every fourth span, with ``stride`` 4, attention is computed again to get
-    its weights, which flash kernels do not return. Models whose attention transformers cannot replace are not
-    supported.
+    A token passes through the model once. Models whose attention transformers cannot replace are not supported.
 
     >>> lc.long.AttentionDependency("UltraRonin/Long-Attn-Calculator").measures([text])[0].as_py()  # doctest: +SKIP
     {'score': 14.150281, 'windows': 1}
@@ -413,11 +387,7 @@ class AttentionDependency(ModelScore):
             )
 
     def pretrained(self) -> Pretrained:
-        """Load the model, with an attention function that records the weights between spans.
-
-        Raises:
-            StageError: it takes no more spans than ``first``.
-        """
+        """Load the model, with an attention function that records the weights between spans."""
         _register()
         model = load_model(self.model, "causal", self.device, self.dtype, self.attention)
         if self._spans(model) <= self.first:

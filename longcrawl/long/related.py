@@ -1,12 +1,11 @@
 """Order in which related short documents follow each other, so that packing puts them into one sample.
 
-A model trained on samples of unrelated documents learns to ignore distant context. No model is used here: a document is
-represented by its 32 words with the highest TF-IDF weights, or by a vector in one of its columns.
+A document is represented by its 32 words with the highest TF-IDF weights, or by a vector in one of its columns.
 
 Documents are compared in pools of about ``pool_size``, which keep those with one keyword together. In a pool, a
-document is compared with the 64 on either side of those that share a term with it, so that time grows linearly with the
-documents. The order depends only on the documents: pools, and everything that starts anew in them, are in the order of
-hashes, and ids break all other ties. So the first documents, which an output may hold out, are a fair sample.
+document is compared with the 64 on either side of those that share a term with it. The order depends only on the
+documents: pools, and everything that starts anew in them, are in the order of hashes, and ids break all other ties. So
+the first documents, which an output may hold out, are a fair sample.
 
 Sketches take some 400 bytes a document, plus twice a vector's dimensions; a pool takes some 3 KB a document in memory
 (``benchmarks/related.py``). Beyond the memory of one process, pools are partitions of an exchange.
@@ -17,8 +16,9 @@ Sources: in-context pretraining, arXiv 2310.10638; Quest, 2405.19846; SPLiCe, 23
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,12 +45,9 @@ from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import StageError
 from longcrawl.kernels import term_vectors
 from longcrawl.kernels.keyed_hash import keyed_hash
-from longcrawl.kernels.term_vectors import NORM, TermVectors
+from longcrawl.kernels.term_vectors import NORM, Graph, TermVectors
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
 from longcrawl.long.lexical import CRAWL, learn_statistics, look_up, select_terms
-
-if TYPE_CHECKING:
-    from longcrawl.kernels.term_vectors import Graph, TermVectors
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
@@ -82,14 +79,13 @@ class Related(SpanSurvey):
 
     * "path", after in-context pretraining: each document has edges to the ``neighbours`` most similar ones. A path
       begins with the document that has the fewest edges, and continues with the most similar neighbour that is in no
-      path yet, until there is none; then the next path begins. Unlike in the paper, paths are not joined in the order
-      in which they were found, which would put isolated documents first.
+      path yet, until there is none. Unlike in the paper, paths are not joined in the order in which they were found,
+      which would put isolated documents first.
     * "tree", after SPLiCe: a tree begins with a random document and adds, breadth first, for each of its documents the
       ``branches`` most similar ones that are in no tree yet, until it has ``tree_length`` characters. They are chosen
       from the ``neighbours`` of the document; without any left, a tree ends earlier.
     * "keywords", after Quest: documents with one keyword follow each other in random order. Quest takes keywords from
-      queries that a model generates. Here, the keyword is the word with the highest weight among those in at least 0.2
-      % of the pieces.
+      queries of a model. Here, it is the word with the highest weight among those in at least 0.2 % of the pieces.
 
     Similarity is the cosine of TF-IDF weights, (1 + log(count)) * -log(share of pieces with the word), of the 32 words
     with the highest weights. Words in more than 20 % of the pieces, or in only one piece, are ignored.
@@ -170,11 +166,7 @@ class Related(SpanSurvey):
         return () if self.vectors is not None or self.needs_fit else (self.statistics,)
 
     def prepare(self) -> None:
-        """Read the statistics and compile the kernels.
-
-        Raises:
-            StageError: the file cannot be read.
-        """
+        """Read the statistics and compile the kernels."""
         if self.needs_fit:
             return
         one = {"id": ["a"], "text": pa.array(["a text"], pa.large_string())}
@@ -188,9 +180,6 @@ class Related(SpanSurvey):
         ``id``; ``rank`` (uint64, a keyed hash of it); ``keyword`` (uint64, a hash of the word, or ``rank`` without
         one); ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (lists of int16), if ``vectors``
         is set; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters), for "tree".
-
-        Raises:
-            StageError: the statistics are not learnt yet, or a column is missing.
         """
         if self.needs_fit:
             raise StageError(
@@ -208,19 +197,11 @@ class Related(SpanSurvey):
         return pa.table(made)
 
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:  # noqa: ARG002  # no files are needed
-        """Return the position of each document in the order, in the column ``sort_key``, instead of spans.
-
-        Raises:
-            StageError: two documents have the same id, or vectors differ in length.
-        """
+        """Return the position of each document in the order, in the column ``sort_key``, instead of spans."""
         rows = pa.concat_tables(sketches)
         reject_duplicate_ids(rows["id"], self.name)
-        numbered = rows.append_column(DOCUMENT, pa.array(np.arange(len(rows))))
-        pools = self._partitions(len(rows))
-        found = [ORDERED.empty_table()]
-        for pool, here in _cut_by_keyword(pools, numbered):
-            found.append(self.take(pool, iter([here])))
-        return Spans(pa.concat_tables(found).sort_by(DOCUMENT).combine_chunks())
+        pools = _cut_by_keyword(self._partitions(len(rows)), rows, 0)
+        return Spans(_take_places(0, (self.take(pool, iter([here])) for pool, here in pools)))
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
         """Order documents as :meth:`find` does, with each pool in a task of its own."""
@@ -254,18 +235,13 @@ class Related(SpanSurvey):
         """Return the order of the documents of a partition, ``ORDERED``."""
         if not (found := list(tables)):
             return ORDERED.empty_table()
-        rows = (
-            pa.concat_tables(found)
-            .sort_by([(name, "ascending") for name in ("keyword", "rank", "id")])
-            .combine_chunks()
-        )
-        bounds = self.pool_size * np.arange(max(len(rows) // self.pool_size, 1))
-        pools = []
-        for first, stop in zip(bounds.tolist(), [*bounds[1:].tolist(), len(rows)], strict=True):
-            pools.append(first + self._order_pool(rows.slice(first, stop - first)))
+        keys = [(name, "ascending") for name in ("keyword", "rank", "id")]
+        rows = pa.concat_tables(found).sort_by(keys).combine_chunks()
+        bounds = [*range(0, self.pool_size * self._partitions(len(rows)), self.pool_size), len(rows)]
+        pools = [first + self._order_pool(rows.slice(first, stop - first)) for first, stop in pairwise(bounds)]
         ordered = rows.select([DOCUMENT, "id"]).take(np.concatenate(pools))
-        keys = (np.uint64(partition) << np.uint64(40)) + np.arange(len(rows), dtype=np.uint64)
-        return pa.table([*ordered.columns, pa.array(keys)], schema=ORDERED).combine_chunks()
+        places = (np.uint64(partition) << np.uint64(40)) + np.arange(len(rows), dtype=np.uint64)
+        return pa.table([*ordered.columns, pa.array(places)], schema=ORDERED).combine_chunks()
 
     def _partitions(self, documents: int) -> int:
         return max(documents // self.pool_size, 1)
@@ -275,18 +251,19 @@ class Related(SpanSurvey):
         # Documents are numbered in the order of hashes, so that ties go to a random document.
         numbers = pc.sort_indices(rows, sort_keys=[("rank", "ascending"), ("id", "ascending")]).to_numpy()
         numbers = numbers.astype(np.int64)
-        samples = self._samples(rows)
-        if self.method == "keywords":
-            order = np.arange(len(rows))
-        else:
+        samples = np.zeros((len(rows), 0), np.uint8)
+        if self.near_duplicates == "apart":
+            samples = fixed_rows(rows["sample"].combine_chunks())
+        order, near = np.arange(len(rows)), _near(samples)
+        if self.method != "keywords":
             here, ordered = rows.take(numbers), read_only(samples[numbers])
-            graph = term_vectors.make_graph(*_vectors_of(here), ordered, _near(samples), self.neighbours)
+            graph = term_vectors.make_graph(*_vectors_of(here), ordered, near, self.neighbours)
             order = numbers[self._follow(here, graph)]
         out = np.empty_like(order)
-        term_vectors.keep_apart(order, samples, _near(samples), out)
+        term_vectors.keep_apart(order, read_only(samples), near, out)
         return out
 
-    def _follow(self, rows: pa.Table, graph: "Graph") -> Longs:
+    def _follow(self, rows: pa.Table, graph: Graph) -> Longs:
         order = np.empty(len(rows), np.int64)
         if self.method == "tree":
             starts, lengths = np.arange(len(rows)), rows["length"].to_numpy()
@@ -298,16 +275,10 @@ class Related(SpanSurvey):
         # Paths are sorted by the number of their first document, which is random.
         return order[np.argsort(order[begins][path], kind="stable")]
 
-    def _samples(self, rows: pa.Table) -> npt.NDArray[np.uint8]:
-        if self.near_duplicates == "allowed":
-            return read_only(np.zeros((len(rows), 0), np.uint8))
-        return read_only(fixed_rows(rows["sample"].combine_chunks()))
-
     def _texts(self, table: pa.Table) -> pa.Array:
         return valid_texts(column(table, "text", self.name), self.name)
 
     def _words(self, table: pa.Table) -> dict[str, Any]:
-        """Return terms and weights of texts, and the keyword of each."""
         known = look_up(self.statistics)
         units, bounds = hash_units(self._texts(table), None)
         documents = len(bounds) - 1
@@ -339,7 +310,7 @@ class Related(SpanSurvey):
         return found
 
 
-def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
+def _vectors_of(rows: pa.Table) -> tuple[TermVectors, npt.NDArray[np.int16]]:
     """Return the term vectors of sketches, and the documents' own vectors, of no dimension if there are none."""
     terms, weights = (rows[name].combine_chunks() for name in ("terms", "weights"))
     bounds = np.concatenate([[0], np.cumsum(pc.list_value_length(terms).to_numpy())]).astype(np.int64)
@@ -399,13 +370,14 @@ def _planes(dimensions: int) -> npt.NDArray[np.float64]:
 def _make_rows(sketched: Sketched, partitions: int, group: int) -> Iterator[tuple[int, pa.Table]]:
     first = int(sketched.starts[group])
     for table in sketched.read(group):
-        numbers = pa.array(np.arange(first, first + len(table)))
-        yield from _cut_by_keyword(partitions, table.append_column(DOCUMENT, numbers))
+        yield from _cut_by_keyword(partitions, table, first)
         first += len(table)
 
 
-def _cut_by_keyword(partitions: int, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    return cut(rows, key_ranges(rows["keyword"].to_numpy(), partitions))
+def _cut_by_keyword(partitions: int, rows: pa.Table, first: int) -> Iterator[tuple[int, pa.Table]]:
+    """Number documents, from ``first`` on, and cut them into partitions."""
+    numbered = rows.append_column(DOCUMENT, pa.array(np.arange(first, first + len(rows))))
+    return cut(numbered, key_ranges(rows["keyword"].to_numpy(), partitions))
 
 
 def _take_places(_: int, tables: Iterable[pa.Table]) -> pa.Table:
