@@ -44,11 +44,9 @@ from longcrawl.tokens.plan import Longs
 
 Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long"]
 """Order in which capacities are delivered."""
-
 CHUNK_SAMPLES = 1 << 16
 BLOCK_STEPS = 16
 """Steps in a block; within each block, capacities are spread according to their weights."""
-
 PADDING = "(padding)"
 
 

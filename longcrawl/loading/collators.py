@@ -25,7 +25,6 @@ Padding = Literal["drop", "keep"]
 
 IGNORED = -100
 """Label of a token that is not a target."""
-
 ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
 
 ROW = ("input_ids", "labels", "position_ids")

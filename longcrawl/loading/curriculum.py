@@ -21,7 +21,6 @@ from longcrawl.tokens.plan import Longs
 
 MixBy = Literal["tokens", "samples"]
 """Unit of the shares of a mix."""
-
 Mixing = Literal["random", "even"]
 """Method by which samples draw their buckets.
 
@@ -34,7 +33,6 @@ OnExhausted = Literal["error", "halt", "renormalize"]
 
 A plan that continues goes to the next phase if no bucket of a mix has samples left.
 """
-
 BLOCK = 1 << 12
 MOST_BUCKETS = 65_535
 
@@ -143,7 +141,6 @@ class PhaseTotals:
 
 Weights = npt.NDArray[np.float64]
 """Weights or shares of buckets."""
-
 Picks = npt.NDArray[Any]
 """Bucket numbers: uint8, or uint16 for more than 255 buckets."""
 

@@ -47,7 +47,6 @@ from longcrawl.urls import is_url
 
 SPLITS = ("train", "val")
 """Split folders of a longcrawl output."""
-
 SEARCHED_TOKENS = 1 << 22
 """Tokens searched for an end of text; no document is nearly as long."""
 
@@ -176,19 +175,14 @@ def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int,
 
 BLOCK = 4096
 """Bytes per sample of a file."""
-
 MOST_BLOCKS = 1024
 """Most samples in all token files together; each file always has its first and its last bytes sampled."""
-
 BLOCKS_OF_FILE = 256
 """Most samples in one file."""
-
 GROUPS = 256
 """Most digests in a state; if there are more files, several share a digest."""
-
 SAMPLES = 64
 """Most stretches of a rectangle that a state describes, spread over all rows."""
-
 SAMPLE_TOKENS = 64
 
 
@@ -759,10 +753,8 @@ def iterable_items(feed: "Feed", items: Items) -> Any:
 
 Batch = dict[str, Any]
 """Arrays by name, as described in each feed."""
-
 ORDER_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
 """DataLoader options that would change the order."""
-
 STATE_VERSION = 1
 """Schema version of states."""
 

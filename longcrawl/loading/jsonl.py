@@ -42,7 +42,6 @@ from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
 """Unit that is shuffled in each epoch: none, the files, or all blocks of all files."""
-
 EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".zst"))
 
 STEP = 1 << 16

@@ -36,7 +36,6 @@ from longcrawl.urls import is_url
 
 SEARCHED = 1 << 20
 """Tokens of each shard that are searched for an end of text."""
-
 BY_BUCKET = ("data", "packing")
 """State fields with one entry per bucket."""
 

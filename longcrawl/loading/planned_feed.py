@@ -12,7 +12,6 @@ from longcrawl.loading.feed import Feed, Status
 
 MOST_EPOCHS = 1000
 """Most epochs per bucket that an error suggests and that planning tries out."""
-
 TOLERANCE = 0.05
 """Largest share by which budgets may differ, or of dropped data, without an error or warning."""
 

@@ -136,13 +136,10 @@ def _widest(length: int, size: int, pieces: int) -> int:
 
 Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
 """Tokens, and their loss mask or None."""
-
 Waiting = SimpleQueue[list[ChunkKey] | None]
 """Queue of claimed chunks, one file at a time; None ends a reader."""
-
 LOOKAHEAD = 8
 """Most changes of chunk that the thread decodes ahead; fewer if they would take over a quarter of the cache."""
-
 REQUESTS = 16
 """Concurrent requests to a remote store."""
 

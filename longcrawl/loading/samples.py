@@ -23,7 +23,6 @@ Positions = Literal["reset", "continuous"]
 
 LastBatch = Literal["drop", "fill"]
 """Handling of the samples at the end that do not fill a step: dropped, or delivered with rows of padding."""
-
 NO_FLAGS = np.zeros(0, np.bool_)
 """Empty flags, for shards without a loss mask and for pieces that are not joined."""
 

@@ -35,7 +35,6 @@ from longcrawl.urls import has_pattern, is_url, join, path_of
 
 OnStalePaths = Literal["refresh", "error", "trust"]
 """Handling of a paths file that does not match the files: list them again, raise an error, or trust its sizes."""
-
 Split = Literal["train", "val", "valid", "validation", "dev", "eval", "test", "heldout", "all"]
 """Split to read from a folder; "val" and its synonyms are interchangeable if only one of them exists."""
 

@@ -23,7 +23,6 @@ from longcrawl.tokens.plan import Longs
 
 BY_BUCKET = ("order", "data")
 """State fields with one entry per bucket."""
-
 _ALIKE = ("seq_len", "positions", "masked", "window_dtype")
 """Fields in which all windows of a batch must agree."""
 

@@ -34,10 +34,8 @@ from longcrawl.tokens.packing import locate, positions_from_end_of_text, positio
 
 Window = dict[str, npt.NDArray[Any]]
 """Arrays ``input_ids``, and ``positions`` and ``loss_mask`` if present: (seq_len + 1,) or (windows, seq_len + 1)."""
-
 BLOCK = 1 << 16
 """Tokens searched at a time."""
-
 MOST_OPEN = 4096
 """Most shards mapped at a time; the system allows a process about 65,000 mappings."""
 
