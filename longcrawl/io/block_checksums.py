@@ -35,10 +35,8 @@ KIND = "longcrawl_block_checksums"
 
 BLOCK_BYTES = 1 << 16
 """Bytes per block. Random access reads a whole block for its first window; each block costs eight digits."""
-
 WAITING = 2
 """Maximum number of written pieces of a file that wait for their digests."""
-
 FEW = 16
 """Number of unchecked blocks of a file at which the rest are all checked at once."""
 
@@ -62,7 +60,7 @@ class FileBlocks:
         """Check the blocks with bytes ``first:stop`` of a local file that are not checked yet.
 
         Raises:
-            CorruptionError: a block was changed, or the file was truncated.
+            CorruptionError: a block was changed, or the file was truncated; so for all methods.
         """
         if not self.left:
             return
@@ -87,16 +85,7 @@ class FileBlocks:
         return first // BLOCK_BYTES * BLOCK_BYTES, min(-(-stop // BLOCK_BYTES) * BLOCK_BYTES, self.size)
 
     def read(self, read: Callable[[int, int], bytes], first: int, stop: int) -> bytes:
-        """Read bytes ``first:stop`` of a remote file in whole blocks, check them, and return the bytes.
-
-        Args:
-            read: returns the bytes between two offsets.
-            first: first byte.
-            stop: byte after the last.
-
-        Raises:
-            CorruptionError: a block was changed, or the file was truncated.
-        """
+        """Return bytes ``first:stop`` of a remote file, after ``read`` has read whole blocks and they are checked."""
         begin, until = self.span(first, stop)
         content = read(begin, until)
         numbers = np.frombuffer(content, np.uint8)
@@ -105,11 +94,7 @@ class FileBlocks:
         return content[first - begin : stop - begin]
 
     def check_block(self, block: int, content: npt.NDArray[np.uint8]) -> None:
-        """Check one block, even if it was checked before.
-
-        Raises:
-            CorruptionError: the block was changed.
-        """
+        """Check one block, even if it was checked before."""
         if google_crc32c.value(content) != self.sums[block]:
             first = block * BLOCK_BYTES
             raise CorruptionError(
@@ -146,20 +131,13 @@ class BlockChecksums:
             )
 
     def check(self) -> None:
-        """Check all blocks of all files.
-
-        Raises:
-            CorruptionError: a block was changed.
-        """
+        """Check all blocks of all files; raise CorruptionError if one was changed."""
         for each in self.files.values():
             each.check()
 
 
 class DigestedFile(io.BufferedWriter):
-    """A file opened for sequential writing, with digests computed in a thread.
-
-    The thread gets a copy of the written bytes, because the caller may reuse its array.
-    """
+    """A file opened for sequential writing, with digests computed in a thread from a copy of the bytes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"))
@@ -210,17 +188,14 @@ class DigestedFile(io.BufferedWriter):
 
 
 def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None]) -> str:
-    """Return the content of a checksum file.
+    """Return the content of a checksum file for files of a shard, by suffix after the shard's stem.
 
-    Args:
-        files: the files of the shard, by suffix after the shard's stem.
-        known: block checksums of some of the files; the others are read.
+    Files whose block checksums are not ``known`` are read.
     """
-    sums = {suffix: known.get(suffix) or _sums(file) for suffix, file in files.items()}
-    described = {
-        suffix: {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in sums[suffix])}
-        for suffix, file in sorted(files.items())
-    }
+    described = {}
+    for suffix, file in sorted(files.items()):
+        sums = known.get(suffix) or _sums(file)
+        described[suffix] = {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in sums)}
     return structured.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
 
 

@@ -16,7 +16,8 @@ no DNS
 anything else                         ``NotYetError`` after three attempts
 ===================================== ===========================================================
 
-So a temporary failure of a server never counts as damage of a file.
+So a temporary failure of a server never counts as damage of a file. Every function here that sends a request can raise
+``NotYetError``.
 """
 
 import email.utils
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from longcrawl.errors import DISK_FULL, FormatError, LongCrawlError, NotYetError, SourceError, reason_of
 from longcrawl.urls import BUCKETS, hide_secrets, is_url, split_options, without_secrets
@@ -41,16 +42,12 @@ Kind = Literal["missing", "no_bucket", "later", "forbidden", "replaced", "unknow
 
 RETRY_SECONDS = float(os.environ.get("LONGCRAWL_RETRY_SECONDS", "300"))
 """Seconds for which requests for one file are retried, set by the variable ``LONGCRAWL_RETRY_SECONDS``."""
-
 PAUSE = 0.5
 """Seconds before the first retry. They double before each further one, unless ``Retry-After`` asks for more."""
-
 LONGEST_PAUSE = 60.0
 """Maximum number of seconds before a retry, unless ``Retry-After`` asks for more."""
-
 ATTEMPTS = 3
 """Maximum number of attempts for a failure of unknown kind."""
-
 MISSING = (404, 410)
 LATER = (408, 425, 429)
 FORBIDDEN = (401, 403, 407)
@@ -87,13 +84,10 @@ class Verdict:
 
 
 def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: float | None = None) -> T:
-    """Send a request for a URL and return its result, retrying temporary failures.
+    """Send a request about a URL and return its result, retrying temporary failures.
 
-    Args:
-        url: the URL that the request is about.
-        request: sends the request and returns its result.
-        doing: the action in error messages, as in "cannot be fetched".
-        patience: seconds for which to retry; ``RETRY_SECONDS`` if None.
+    ``doing`` is the action in error messages, as in "cannot be fetched". Failures are retried for ``patience`` seconds,
+    or ``RETRY_SECONDS``.
 
     Raises:
         FileNotFoundError: the server has no such file.
@@ -115,33 +109,30 @@ def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: fl
             _silent.discard(host)
             return answer
         attempt += 1
-        verdict = verdict_of(failed)
+        verdict, shown = verdict_of(failed), without_secrets(url)
         if verdict.kind == "missing":
-            raise FileNotFoundError(without_secrets(url)) from _shown(failed)
+            raise FileNotFoundError(shown) from _shown(failed)
         if verdict.kind == "no_bucket":
+            bucket = "/".join(shown.removeprefix(BUCKETS).split("/")[:2]) if shown.startswith(BUCKETS) else host
             raise SourceError(
-                f"{without_secrets(url)}: the server has no bucket {_bucket_of(url)!r}. Check its name, or the endpoint"
+                f"{shown}: the server has no bucket {bucket!r}. Check its name, or the endpoint"
             ) from _shown(failed)
         pause = max(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE), verdict.retry_after)
         waited = time.monotonic() - started
-        if verdict.kind in ("forbidden", "replaced") or not _may_ask_again(
-            verdict, host, attempt, waited + pause, RETRY_SECONDS if patience is None else patience
-        ):
-            if verdict.kind == "later":
-                _silent.add(host)
+        patient = waited + pause <= (RETRY_SECONDS if patience is None else patience)
+        if not _may_ask_again(verdict, host, attempt, patient=patient):
             raise NotYetError(_sentence(url, failed, verdict, attempt, waited, doing)) from _shown(failed)
-        logger.warning(
-            "%s: %s; asking again in %.3g s", without_secrets(url), hide_secrets(reason_of(_cause_of(failed))), pause
-        )
+        logger.warning("%s: %s; asking again in %.3g s", shown, hide_secrets(reason_of(_cause_of(failed))), pause)
         time.sleep(pause)
 
 
-def _bucket_of(url: str) -> str:
-    """Return the name of a URL's bucket, with its owner on the Hub."""
-    plain = without_secrets(url)
-    if plain.startswith(BUCKETS):
-        return "/".join(plain.removeprefix(BUCKETS).split("/")[:2])
-    return plain.partition("://")[2].partition("/")[0]
+def _may_ask_again(verdict: Verdict, host: str, attempt: int, *, patient: bool) -> bool:
+    if verdict.kind != "later":
+        return verdict.kind == "unknown" and attempt < ATTEMPTS
+    if patient and host not in _silent:
+        return True
+    _silent.add(host)
+    return False
 
 
 def verdict_of(failed: BaseException) -> Verdict:
@@ -159,7 +150,15 @@ def verdict_of(failed: BaseException) -> Verdict:
     connections = (TimeoutError, ConnectionError, ssl.SSLError)
     if names & _CONNECTIONS or any(isinstance(error, connections) for error in chain):
         return Verdict("later")
-    return Verdict(_of_class(chain))
+    known: tuple[tuple[type[OSError], Kind], ...] = (
+        (FileNotFoundError, "missing"),
+        (NotADirectoryError, "missing"),
+        (IsADirectoryError, "missing"),
+        (PermissionError, "forbidden"),
+        (OSError, "later"),
+    )
+    kinds = (kind for error in reversed(chain) for cls, kind in known if isinstance(error, cls))
+    return Verdict(next(kinds, "unknown"))
 
 
 def _of_status(status: int) -> Kind:
@@ -170,23 +169,6 @@ def _of_status(status: int) -> Kind:
     if status in FORBIDDEN:
         return "forbidden"
     return "later" if status in LATER or status >= 500 else "unknown"
-
-
-def _of_class(chain: list[BaseException]) -> Kind:
-    known: tuple[tuple[type[OSError], Kind], ...] = (
-        (FileNotFoundError, "missing"),
-        (NotADirectoryError, "missing"),
-        (IsADirectoryError, "missing"),
-        (PermissionError, "forbidden"),
-        (OSError, "later"),
-    )
-    return next((kind for error in reversed(chain) for cls, kind in known if isinstance(error, cls)), "unknown")
-
-
-def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float, patience: float) -> bool:
-    if verdict.kind == "unknown":
-        return attempt < ATTEMPTS
-    return host not in _silent and seconds <= patience
 
 
 def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float, doing: str) -> str:
@@ -256,8 +238,7 @@ def _retry_after(error: BaseException) -> float:
 
 def _shown(failed: Exception) -> Exception | None:
     """Return an error to show as a cause, or None if its message contains a secret."""
-    messages = [str(error) for error in _causes(failed)]
-    return failed if all(hide_secrets(message) == message for message in messages) else None
+    return failed if all(hide_secrets(str(error)) == str(error) for error in _causes(failed)) else None
 
 
 PACKAGES = {
@@ -269,7 +250,6 @@ PACKAGES = {
     "az": "adlfs",
 }
 """Package to install for the protocol of an object store."""
-
 REQUESTS = 16
 """Number of concurrent requests to a server."""
 
@@ -328,31 +308,18 @@ def look_again(filesystem: Any, inner: str) -> None:
 
 
 def information_of(url: str) -> Mapping[str, Any] | None:
-    """Return fsspec's information on a file or directory, such as ``size`` and ``type``, or None if it does not exist.
-
-    Raises:
-        NotYetError: the server does not answer in time.
-    """
+    """Return fsspec's information on a file or directory, such as ``size`` and ``type``, or None if there is none."""
     filesystem, inner = file_system_of(url)
     return _information(filesystem, url, inner)
 
 
 def exists(url: str) -> bool:
-    """Return whether a file or directory exists; a failed request does not count as missing.
-
-    Raises:
-        NotYetError: the server does not answer in time.
-    """
+    """Return whether a file or directory exists; a failed request does not count as missing."""
     return information_of(url) is not None
 
 
 def size_of(url: str) -> int | None:
-    """Return the size of a file in bytes, or None if it does not exist.
-
-    Raises:
-        FormatError: the server does not report the size.
-        NotYetError: the server does not answer in time.
-    """
+    """Return the size of a file, or None if there is none; raise FormatError if its server does not report it."""
     return _size(url, information_of(url))
 
 
@@ -372,18 +339,12 @@ def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        NotYetError: the server does not answer in time.
     """
     return ask(url, partial(_fetch, url, start, stop))
 
 
 def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
-    """Yield byte ranges of files in one file system, in order, requested together.
-
-    Raises:
-        FileNotFoundError: a file does not exist.
-        NotYetError: the server does not answer in time.
-    """
+    """Yield byte ranges of files in one file system, in order, requested together; errors are as of :func:`fetch`."""
     answers: dict[Span, bytes] = {}
     while waiting := [span for span in dict.fromkeys(spans) if span not in answers]:
         ask(waiting[0][0], partial(_fetch_spans, waiting, answers))
@@ -432,42 +393,23 @@ def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
             raise answer
 
 
-class ByteRanges(Protocol):
-    """Interface of a file of known size for random reads; it has no lock or connection, so it survives a fork."""
+@dataclass(frozen=True)
+class ByteRanges:
+    """A file of known size for random reads; it has no lock or connection, so it survives a fork."""
 
     size: int
-
-    def read(self, start: int, length: int) -> bytes:
-        """Return ``length`` bytes from an offset, or fewer at the end of the file."""
+    read: Callable[[int, int], bytes]
+    """Function that returns ``length`` bytes from the offset ``start``, or fewer at the end of the file."""
 
 
 def open_ranges(path: str) -> ByteRanges:
-    """Open a local or remote file for random reads.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        NotYetError: its server does not answer in time.
-    """
-    return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
-
-
-class _LocalRanges:
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)  # at exit, __del__ would run after os is unloaded
-        self.size = os.fstat(self._file).st_size
-
-    def read(self, start: int, length: int) -> bytes:
-        return os.pread(self._file, length, start)
-
-
-class _RemoteRanges:
-    def __init__(self, url: str) -> None:
-        self._url = url
-        size = size_of(url)
+    """Open a local or remote file for random reads; raise FileNotFoundError if there is none."""
+    if is_url(path):
+        size = size_of(path)
         if size is None:
-            raise FileNotFoundError(url)
-        self.size = size
-
-    def read(self, start: int, length: int) -> bytes:
-        return fetch(self._url, start, start + length)
+            raise FileNotFoundError(path)
+        return ByteRanges(size, lambda start, length: fetch(path, start, start + length))
+    file = os.open(path, os.O_RDONLY)
+    opened = ByteRanges(os.fstat(file).st_size, lambda start, length: os.pread(file, length, start))
+    weakref.finalize(opened, os.close, file)  # at exit, __del__ would run after os is unloaded
+    return opened

@@ -52,6 +52,9 @@ LISTED = 8
 PATIENCE = 20.0
 """Seconds for which requests about a lock are retried: its heartbeat must go on."""
 
+Paths = TypeVarTuple("Paths")
+T = TypeVar("T")
+
 
 @contextmanager
 def open_place(url: str) -> Iterator[Path]:
@@ -74,7 +77,10 @@ def open_place(url: str) -> Iterator[Path]:
         with _without_bars() if protocol == HUB else nullcontext():
             yield folder
     except LongCrawlError as failed:
-        failed.args = tuple(_with_url(each, top / protocol) for each in failed.args)
+        store = f"{top / protocol}/"
+        failed.args = tuple(
+            each.replace(store, f"{protocol}://") if isinstance(each, str) else each for each in failed.args
+        )
         raise
     finally:
         used.release()
@@ -87,14 +93,13 @@ def _without_bars() -> Iterator[None]:
     from huggingface_hub import utils
 
     bars: Any = utils  # its functions are loaded on access, which mypy does not see
-    if bars.are_progress_bars_disabled():
-        yield
-        return
+    shown = not bars.are_progress_bars_disabled()
     bars.disable_progress_bars()
     try:
         yield
     finally:
-        bars.enable_progress_bars()
+        if shown:
+            bars.enable_progress_bars()
 
 
 def url_of(path: Path) -> str | None:
@@ -165,11 +170,7 @@ def clear_others(folder: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file of a run can be written.
-
-    Raises:
-        RunError: the run is at a URL where runs can only be read.
-    """
+    """Raise RunError if a file belongs to a run at a URL where runs can only be read."""
     if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
             f"{url} is not written, as runs are only read from there: fetch the run, and send what is changed with "
@@ -178,12 +179,7 @@ def check_writable(path: Path) -> None:
 
 
 def send(file: Path, path: Path) -> None:
-    """Upload a finished file to the URL of ``path``, if it belongs to a run in a store.
-
-    Raises:
-        NotYetError: the server does not accept it in time.
-        RunError: runs can only be read at this URL.
-    """
+    """Upload a finished file to the URL of ``path``, if it belongs to a run in a store; see :func:`check_writable`."""
     check_writable(path)
     if (url := url_of(path)) is not None:
         filesystem, inner = file_system_of(url)
@@ -191,11 +187,7 @@ def send(file: Path, path: Path) -> None:
 
 
 def bring(*paths: Path) -> None:
-    """Download the files of a run in a store that are not local yet; files missing in the store stay missing.
-
-    Raises:
-        NotYetError: the server does not answer in time.
-    """
+    """Download the files of a run in a store that are not local yet; files missing in the store stay missing."""
     missing = [path for path in paths if url_of(path) is not None and not path.exists()]
     if len(missing) > LISTED:
         listed = {path for folder in {path.parent for path in missing} for path in list_store(folder)}
@@ -227,45 +219,58 @@ def is_there(path: Path) -> bool:
 
 def list_store(folder: Path) -> dict[Path, int]:
     """Return the size in bytes of each file below a directory of a run in a store, by its local path."""
-    filesystem, url, inner = _opened(folder)
-    try:
-        found = ask(url, partial(_find, filesystem, inner))
-    except FileNotFoundError:
-        return {}
-    return {folder / name[len(inner) :].strip("/"): int(size) for name, size in found.items() if name != inner}
+
+    def sizes(store: Any, inner: str) -> dict[Path, int]:
+        found = store.find(inner, detail=True).items()
+        return {folder / name[len(inner) :].strip("/"): int(each["size"]) for name, each in found if name != inner}
+
+    return _ask_store(folder, sizes) or {}
 
 
 def names_in(folder: Path) -> set[str]:
     """Return the names of the entries of a directory, which are listed in the store if the run is in one."""
     if url_of(folder) is None:
         return set(os.listdir(folder)) if folder.exists() else set()  # noqa: PTH208  # names are enough
-    filesystem, url, inner = _opened(folder)
-    try:
-        found = ask(url, partial(_store_entries, filesystem, inner))
-    except FileNotFoundError:
-        return set()
-    return {name[len(inner) :].strip("/").partition("/")[0] for name in found} - {""}
+
+    def names(store: Any, inner: str) -> set[str]:
+        return {name[len(inner) :].strip("/").partition("/")[0] for name in store.ls(inner, detail=False)} - {""}
+
+    return _ask_store(folder, names) or set()
 
 
 def drop(path: Path) -> None:
     """Remove a file or a directory tree of a run from its store, but not the local copies."""
-    if (url := url_of(path)) is None:
+    if url_of(path) is None:
         return
-    filesystem, inner = file_system_of(url)
+    filesystem, _, _ = _opened(path)
     if filesystem.protocol == HUB:
-        with suppress(FileNotFoundError):
-            ask(url, partial(_drop_at_once, filesystem, inner), "removed")
+        _ask_store(path, lambda store, inner: store.rm(inner, recursive=True), "removed")
         return
-    gone = [path, *list_store(path)]
+
+    def remove_file(each: Path) -> None:
+        with suppress(FileNotFoundError):
+            ask(name_of(each), partial(filesystem.rm_file, _inner(filesystem, each)), "removed")
+
     with ThreadPoolExecutor(REQUESTS) as pool:
-        for _ in pool.map(partial(_drop, filesystem), gone):
-            pass
+        list(pool.map(remove_file, [path, *list_store(path)]))
 
 
 def create(path: Path, text: str) -> bool:
     """Write a small file to the store if none exists; return whether it was written."""
-    filesystem, url, inner = _opened(path)
-    return bool(ask(url, partial(_create, filesystem, inner, text.encode()), "written", PATIENCE))
+
+    def write(store: Any, inner: str) -> bool:
+        try:
+            store.pipe_file(inner, text.encode(), mode="create")
+        except Exception as failed:
+            if isinstance(failed, FileExistsError) or verdict_of(failed).kind == "replaced":
+                return False
+            raise
+        return True
+
+    written = _ask_store(path, write, "written", PATIENCE)
+    if written is None:
+        raise FileNotFoundError(name_of(path))
+    return written
 
 
 def overwrite(path: Path, text: str) -> None:
@@ -276,24 +281,29 @@ def overwrite(path: Path, text: str) -> None:
 
 def read_store(path: Path) -> str | None:
     """Return the text of a small file in the store, ignoring local copies, or None if it does not exist."""
-    filesystem, url, inner = _opened(path)
-    try:
-        return str(ask(url, partial(_read, filesystem, inner), patience=PATIENCE), "utf-8")
-    except FileNotFoundError:
-        return None
+    content = _ask_store(path, lambda store, inner: store.cat_file(inner), patience=PATIENCE)
+    return None if content is None else str(content, "utf-8")
 
 
 def changed_at(path: Path) -> Any:
     """Return when a file in the store was last written, by the store's clock, or None if it does not exist."""
+    return _ask_store(path, lambda store, inner: store.modified(inner), patience=PATIENCE)
+
+
+def _ask_store(
+    path: Path, request: Callable[[Any, str], T], doing: str = "fetched", patience: float | None = None
+) -> T | None:
+    """Send a request about a path of a store, without cached listings; return None if nothing is there."""
     filesystem, url, inner = _opened(path)
+
+    def fresh() -> T:
+        filesystem.invalidate_cache()
+        return request(filesystem, inner)
+
     try:
-        return ask(url, partial(_changed_at, filesystem, inner), patience=PATIENCE)
+        return ask(url, fresh, doing, patience)
     except FileNotFoundError:
         return None
-
-
-def _with_url(text: Any, store: Path) -> Any:
-    return text.replace(f"{store}/", f"{store.name}://") if isinstance(text, str) else text
 
 
 def _top(path: Path) -> Path:
@@ -313,20 +323,18 @@ def _fetch_all(paths: list[Path]) -> None:
     filesystem, _, _ = _opened(paths[0])
     filesystem.invalidate_cache()  # for a single path, the Hub's file system would send a request
     with ThreadPoolExecutor(min(REQUESTS, len(paths))) as pool:
-        for _ in pool.map(partial(_fetch, filesystem), paths):
-            pass
+        list(pool.map(partial(_fetch, filesystem), paths))
 
 
 def _fetch(filesystem: Any, path: Path) -> None:
     """Download a file once for all processes of this machine."""
-    url, top = name_of(path), _top(path)
-    inner, beside = _inner(filesystem, url), top / "fetched" / uuid4().hex
+    beside = _top(path) / "fetched" / uuid4().hex
     beside.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(beside.with_name(hashlib.sha256(str(path).encode()).hexdigest())):
         if path.exists():
             return
         try:
-            ask(url, partial(filesystem.get_file, inner, str(beside)))
+            ask(name_of(path), partial(filesystem.get_file, _inner(filesystem, path), str(beside)))
         except FileNotFoundError:
             if not beside.parent.is_dir():  # the local directory is gone, not the file in the store
                 raise
@@ -337,59 +345,8 @@ def _fetch(filesystem: Any, path: Path) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _find(filesystem: Any, inner: str) -> dict[str, int]:
-    filesystem.invalidate_cache()
-    return {name: found["size"] for name, found in filesystem.find(inner, detail=True).items()}
-
-
-def _store_entries(filesystem: Any, inner: str) -> list[str]:
-    filesystem.invalidate_cache()
-    found: list[str] = filesystem.ls(inner, detail=False)
-    return found
-
-
-def _drop(filesystem: Any, path: Path) -> None:
-    try:
-        url = name_of(path)
-        ask(url, partial(filesystem.rm_file, _inner(filesystem, url)), "removed")
-    except FileNotFoundError:
-        return
-
-
-def _drop_at_once(filesystem: Any, inner: str) -> None:
-    filesystem.invalidate_cache()
-    filesystem.rm(inner, recursive=True)
-
-
-def _create(filesystem: Any, inner: str, content: bytes) -> bool:
-    _forget_listing(filesystem, inner)
-    try:
-        filesystem.pipe_file(inner, content, mode="create")
-    except Exception as failed:
-        if isinstance(failed, FileExistsError) or verdict_of(failed).kind == "replaced":
-            return False
-        raise
-    return True
-
-
-def _changed_at(filesystem: Any, inner: str) -> Any:
-    _forget_listing(filesystem, inner)
-    return filesystem.modified(inner)
-
-
-def _read(filesystem: Any, inner: str) -> bytes:
-    _forget_listing(filesystem, inner)
-    content: bytes = filesystem.cat_file(inner)
-    return content
-
-
-def _forget_listing(filesystem: Any, inner: str) -> None:
-    """Clear the cached listing of a file's directory, which may describe older files."""
-    filesystem.invalidate_cache(filesystem._parent(inner))  # noqa: SLF001  # fsspec has no public name
-
-
-def _inner(filesystem: Any, url: str) -> str:
-    return str(filesystem._strip_protocol(url))  # noqa: SLF001  # fsspec has no public name
+def _inner(filesystem: Any, path: Path) -> str:
+    return str(filesystem._strip_protocol(name_of(path)))  # noqa: SLF001  # fsspec has no public name
 
 
 _OF_JOBS = re.compile(
@@ -434,8 +391,7 @@ def list_files(folder: str | Path) -> list[str]:
 def match_files(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted; ``**`` matches any number of directories.
 
-    A file with several matching paths is listed under each. Cycles of links are cut where a directory would contain
-    itself.
+    A file with several matching paths is listed under each. Links that would put a directory inside itself are cut.
 
     Raises:
         ValueError: the pattern is invalid.
@@ -508,12 +464,8 @@ def _entries(root: Path, folder: str) -> Iterator[tuple[Literal["file", "folder"
 
 PARTIAL = ".partial"
 """Marker in the names of unfinished files and directories."""
-
 BLOCK = 1 << 20
 """Bytes read at a time for checksums."""
-
-Paths = TypeVarTuple("Paths")
-T = TypeVar("T")
 
 _given = dict[tuple[str, int, int], str]()
 """SHA-256 computed by other processes, by path, modification time in ns, and size in bytes."""
@@ -526,13 +478,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Write a file atomically: yield a temporary path, which is synced and renamed to ``path`` after the block.
 
     If the block raises an error, ``path`` does not change.
-
-    >>> import tempfile
-    >>> target = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> with whole_file(target) as beside:
-    ...     _ = beside.write_text("whole")
-    >>> target.read_text()
-    'whole'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = partial_path(path)
@@ -562,11 +507,9 @@ def publish(beside: Path, path: Path) -> None:
 
 
 def write_values(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write the raw values of an array atomically.
-
-    ``ndarray.tofile`` ignores errors when it flushes, so on a full disk it silently truncates the file.
-    """
+    """Write the raw values of an array atomically."""
     with whole_file(path) as beside, beside.open("wb") as file:
+        # ndarray.tofile ignores errors when it flushes, so on a full disk it silently truncates the file.
         file.write(values.data)
 
 

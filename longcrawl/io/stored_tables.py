@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
 DAMAGED = "longcrawl verify shows what is wrong with it; copy it back, or build it again"
-DESCRIPTIONS = {"manifest.json"}
-DESCRIPTIONS |= {f"{name}.json" for name in ("composed", "datatrove", "gpt-simple", "megatron", "nanogpt")}
-DESCRIPTIONS |= {"parquet.json", "rectangle.json"}
+_WRITTEN = ("manifest", "composed", "datatrove", "gpt-simple", "megatron", "nanogpt", "parquet", "rectangle")
+DESCRIPTIONS = {f"{name}.json" for name in _WRITTEN}
 """Names of files that record the SHA-256 of tables below them; every output adds its own."""
 FOLDERS_ABOVE = 4
 """Number of directories above a table that are searched for a description."""
@@ -38,14 +37,11 @@ def table_writer(file: Path, schema: pa.Schema, **settings: Any) -> pq.ParquetWr
 
 
 class GroupedTable:
-    """A writer of a zstd-compressed parquet file, one row group at a time; without row groups there is no file.
-
-    Attributes:
-        schema: schema of the first row group, which all others must have.
-    """
+    """A writer of a zstd-compressed parquet file, one row group at a time; without row groups there is no file."""
 
     def __init__(self, file: Path) -> None:
         self.schema = pa.schema([])
+        """Schema of the first row group, which all others must have."""
         self._path = file
         self._writer: pq.ParquetWriter | None = None
 
@@ -74,7 +70,7 @@ def check_undamaged(files: Sequence[Path]) -> None:
     """Compare tables with the SHA-256 in a description above them; tables that none lists are not compared.
 
     Raises:
-        CorruptionError: a table is missing or has changed since it was written.
+        CorruptionError: a table is missing or has changed since it was written; so for all readers here.
     """
     bring(*files)
     if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
@@ -115,11 +111,7 @@ def _entries(description: str) -> dict[str, dict[str, Any]]:
 
 
 def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
-    """Read the footers of files: their schemas, and rows and bytes of each row group.
-
-    Raises:
-        CorruptionError: a file cannot be read or has changed since it was written.
-    """
+    """Read the footers of files: their schemas, and rows and bytes of each row group."""
     check_undamaged(files)
     return [_read_footer(file) for file in files]
 
@@ -144,11 +136,11 @@ def footer_fault(footer: pq.FileMetaData) -> str | None:
     if written is None:
         return None
     names, stored = footer.schema.to_arrow_schema().names, written.names
-    different = [pair for pair in zip(names, stored, strict=False) if pair[0] != pair[1]]
-    if not different or len(names) != len(stored):
-        return None
-    name, second_name = map(quoted, different[0])
-    return f"a column is named {name} and, in the schema of Arrow, {second_name}"
+    if len(names) == len(stored):
+        for name, second in zip(names, stored, strict=True):
+            if name != second:
+                return f"a column is named {quoted(name)} and, in the schema of Arrow, {quoted(second)}"
+    return None
 
 
 def written_schema(footer: pq.FileMetaData) -> pa.Schema | None:
@@ -173,11 +165,7 @@ def as_written(table: pa.Table, footer: pq.FileMetaData) -> pa.Table:
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
-    """Read the rows of a file, or those that fulfil a condition.
-
-    Raises:
-        CorruptionError: the file cannot be read, has changed since it was written, or has a string that is not UTF-8.
-    """
+    """Read the rows of a file, or those that fulfil a condition; a string that is not UTF-8 is a CorruptionError."""
     check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED):
         table = pq.read_table(
@@ -190,30 +178,22 @@ def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any 
 def read_row(files: Sequence[Path], row: int) -> dict[str, Any] | None:
     """Return one row of concatenated files, reading only its row group, or None if there are fewer rows."""
     for file, footer in zip(files, read_footers(files), strict=True):
-        if row < footer.num_rows:
-            return _read_row(file, row)
-        row -= footer.num_rows
+        if row >= footer.num_rows:
+            row -= footer.num_rows
+            continue
+        group = 0
+        while row >= footer.row_group(group).num_rows:
+            row, group = row - footer.row_group(group).num_rows, group + 1
+        check_undamaged([file])
+        with unreadable(file, CorruptionError, DAMAGED):
+            table = pq.ParquetFile(file, page_checksum_verification=True).read_row_group(group)
+            table.validate(full=True)
+            return dict(table.slice(row, 1).to_pylist()[0])
     return None
 
 
-def _read_row(file: Path, row: int) -> dict[str, Any]:
-    check_undamaged([file])
-    with unreadable(file, CorruptionError, DAMAGED), pq.ParquetFile(file, page_checksum_verification=True) as opened:
-        number, rows = 0, opened.metadata.row_group(0).num_rows
-        while row >= rows:
-            row, number = row - rows, number + 1
-            rows = opened.metadata.row_group(number).num_rows
-        table = opened.read_row_group(number)
-        table.validate(full=True)
-        return dict(table.slice(row, 1).to_pylist()[0])
-
-
 def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> "pads.FileSystemDataset":
-    """Open files as one dataset that verifies page checksums; reading it may raise any error of Arrow.
-
-    Raises:
-        CorruptionError: a file cannot be read or has changed since it was written.
-    """
+    """Open files as one dataset that verifies page checksums; reading it may raise any error of Arrow."""
     import pyarrow.dataset as pads  # it imports pandas
 
     check_undamaged(files)

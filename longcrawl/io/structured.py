@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,7 +68,7 @@ def _check_limits(text: str, loader: Any) -> None:
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_nodes):
-                raise _TooMuchError(f"the alias *{event.anchor} is inside the value it refers to", event.start_mark)
+                raise _too_much(f"the alias *{event.anchor} is inside the value it refers to", event)
             entries += sizes.get(str(event.anchor), 0)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
@@ -79,9 +80,13 @@ def _check_limits(text: str, loader: Any) -> None:
             elif event.anchor is not None:
                 sizes[event.anchor] = 1
         if len(open_nodes) > DEPTH:
-            raise _TooMuchError(f"lists and mappings are nested more than {DEPTH} deep", event.start_mark)
+            raise _too_much(f"lists and mappings are nested more than {DEPTH} deep", event)
         if entries > ENTRIES:
-            raise _TooMuchError(f"there are more than {ENTRIES:,} values, aliases counted in full", event.start_mark)
+            raise _too_much(f"there are more than {ENTRIES:,} values, aliases counted in full", event)
+
+
+def _too_much(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 @cache
@@ -123,11 +128,6 @@ class RepeatedKeyError(yaml.MarkedYAMLError):
         return f"the key {self._key!r} is given twice, in line{'s' * (len(self._lines) - 1)} {lines}: keep one"
 
 
-class _TooMuchError(yaml.MarkedYAMLError):
-    def __init__(self, problem: str, mark: Any) -> None:
-        super().__init__(problem=problem, problem_mark=mark)
-
-
 def load_json(text: str | bytes) -> Any:
     """Parse a JSON text.
 
@@ -137,21 +137,18 @@ def load_json(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is not valid JSON, or nested more than ``DEPTH`` deep.
     """
+    too_deep = f"lists and objects are nested more than {DEPTH} deep"
     try:
         value = json.loads(text)
     except RecursionError as wrong:
-        raise _too_deep() from wrong
+        raise ValueError(too_deep) from wrong
     level = [value]
     for _ in range(DEPTH):
         inside = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
         level = [child for each in inside for child in each if isinstance(child, dict | list)]
         if not level:
             return value
-    raise _too_deep()
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"lists and objects are nested more than {DEPTH} deep")
+    raise ValueError(too_deep)
 
 
 Kinds = Sequence[tuple[Any, ...]]
@@ -286,42 +283,35 @@ class Marker:
     @classmethod
     def read_all(cls, paths: Iterable[Path]) -> list[Self | None]:
         """Read several markers like :meth:`read`, downloading all of them together from a store."""
-        named = list(paths)
+        named, markers = list(paths), list[Self | None]()
         bring(*named)
-        return [cls._read(path) for path in named]
-
-    @classmethod
-    def _read(cls, path: Path) -> Self | None:
-        try:
-            found = json.loads(path.read_bytes())
-            if is_sealed(path, found):
-                return cls(path, found["content"], found["files"])
-        except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
+        for path in named:
+            marker = None
             # Flipped bits can turn JSON into anything.
-            return None
-        return None
+            with suppress(FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
+                found = json.loads(path.read_bytes())
+                if is_sealed(path, found):
+                    marker = cls(path, found["content"], found["files"])
+            markers.append(marker)
+        return markers
 
     @classmethod
     def whole(cls, path: Path) -> Self | None:
         """Read a marker and verify all its files; return None, with a warning, if something is damaged."""
-        marker = cls.read(path)
-        if marker is None and not path.exists():
-            return None
-        problem = f"{path} is damaged"
-        if marker is not None:
+        if (marker := cls.read(path)) is not None:
             problem = next(marker.problems(path.parent / name for name in marker.files), "")
-        if not problem:
-            return marker
+            if not problem:
+                return marker
+        elif path.exists():
+            problem = f"{path} is damaged"
+        else:
+            return None
         warn_user(f"{problem}: what it was made for is made again")
         return None
 
     @classmethod
     def open(cls, path: Path, *files: Path) -> Self:
-        """Read a marker and verify the given files; a process reads each file once for that.
-
-        Raises:
-            DamagedWorkError: the marker or a file is missing or has changed since it was written.
-        """
+        """Read a marker and :meth:`check` the given files; a process reads each file once for that."""
         marker = cls.read(path)
         if marker is None:
             raise DamagedWorkError(f"{path} is missing or damaged", path)
@@ -329,11 +319,7 @@ class Marker:
         return marker
 
     def check(self, *files: Path) -> None:
-        """Verify files against the marker.
-
-        Raises:
-            DamagedWorkError: a file is missing or has changed since it was written.
-        """
+        """Verify files against the marker; raise DamagedWorkError if one is missing or has changed."""
         for problem in self.problems(files):
             raise DamagedWorkError(problem, self.path)
 
@@ -358,11 +344,7 @@ class Marker:
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:
-    """Return the SHA-256 of the files listed in a description, by name; ``file`` is its path for messages.
-
-    Raises:
-        CorruptionError: the description has changed since it was written, or is not a description.
-    """
+    """Return the SHA-256 of the files listed in a description, by name; ``file`` is its path for messages."""
     fix = f"copy {file} back, or build the dataset again"
     described = unsealed(text, file, fix)
     with unreadable(file, CorruptionError, fix):
@@ -370,11 +352,7 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
 
 
 def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
-    """Verify sealed JSON and return its content.
-
-    Raises:
-        CorruptionError: the JSON has changed since it was written, or is not sealed.
-    """
+    """Verify sealed JSON and return its content; raise CorruptionError if it has changed or is not sealed."""
     with unreadable(file, CorruptionError, fix):
         described: dict[str, Any] = load_json(text)
         whole = text == seal(described).encode()
@@ -384,11 +362,7 @@ def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
 
 
 def check_unchanged(file: Path) -> None:
-    """Verify the seal of a description, if it has one.
-
-    Raises:
-        CorruptionError: the description has changed since it was written, or is not JSON.
-    """
+    """Raise CorruptionError if a description is not JSON, or has a seal and has changed since it was written."""
     fix = "longcrawl verify shows what else is wrong; copy it back, or build it again"
     with unreadable(file, CorruptionError, fix):
         described = load_json(file.read_bytes())
