@@ -57,7 +57,6 @@ from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
 from longcrawl.formats.order import (
     ROW_GROUP,
     SpillReader,
-    Stretch,
     ahead,
     check_heldout,
     counts_of_split,
@@ -95,11 +94,9 @@ def folder_name(language: str | None, what: str = "language", setting: str = "pa
     """
     if language is None:
         return UNKNOWN
-    escaped = re.sub(rb"[^A-Za-z0-9_-]", lambda byte: b"~%02X" % byte[0][0], language.encode()).decode()
+    escaped = re.sub(rb"[^A-Za-z0-9_-]", lambda byte: b"~%02X" % byte[0][0], language.encode()).decode() or "~"
     if language in RESERVED or language.startswith("_"):
         escaped = f"~{ord(language[0]):02X}{escaped[1:]}"
-    if not language:
-        escaped = "~"
     if len(escaped) > LONGEST:
         raise FormatError(
             f"the {what} {language[:40]!r}… is too long for the name of a folder: set {setting}, "
@@ -181,10 +178,12 @@ class ParquetWriter(OrderedWriter):
         stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
         tasks: list[WriteTask] = []
         for stretch in stretches:
-            for split, files in self._splits(stretch):
+            language = (stretch.group,) if by_language else ()
+            of = f" of language {stretch.group or UNKNOWN!r}" if by_language else ""
+            for split, bounds in split_rows(self.settings.heldout, len(stretch.sizes), of=of).items():
+                files = cut(stretch, *bounds, self.settings.file_bytes)
                 for number, (start, stop) in enumerate(files):
                     name = f"{split}-{number:05d}-of-{len(files):05d}.parquet"
-                    language = (stretch.group,) if by_language else ()
                     tasks.append(WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
         return tasks
 
@@ -214,14 +213,12 @@ class ParquetWriter(OrderedWriter):
             "splits": _totals(written),
         }
         if self.settings.by == "language":
-            languages = list(dict.fromkeys(each["language"][0] for each in written))
+            groups: dict[str | None, list[dict[str, Any]]] = {}
+            for each in written:
+                groups.setdefault(each["language"][0], []).append(each)
             described["languages"] = [
-                {
-                    "language": language,
-                    "folder": folder_name(language),
-                    "splits": _totals([each for each in written if each["language"] == [language]]),
-                }
-                for language in languages
+                {"language": language, "folder": folder_name(language), "splits": _totals(group)}
+                for language, group in groups.items()
             ]
         files = dict(entry for each in written for entry in each["files"].items())
         _write_readme(target, described, files)
@@ -229,19 +226,10 @@ class ParquetWriter(OrderedWriter):
         write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
-    def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
-        rows = len(stretch.sizes)
-        of = f" of language {stretch.group or UNKNOWN!r}" if self.settings.by == "language" else ""
-        splits = split_rows(self.settings.heldout, rows, of=of)
-        return [(split, cut(stretch, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
-
 
 def _write_readme(folder: Path, described: Mapping[str, Any], files: Mapping[str, Any]) -> None:
-    """Write the configurations of parquet files.
-
-    `datasets` caches rows under a hash of the configuration, not of the files: without the digest in it, a folder of
-    the same name with other documents would load the old ones.
-    """
+    # `datasets` caches rows under a hash of the configuration, not of the files: without the digest in it, a folder of
+    # the same name with other documents would load the old ones.
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     configs = [each | {"description": f"SHA-256 of its files: {digest}"} for each in dataset_configs(described)]
     head = yaml.safe_dump({"configs": configs}, sort_keys=False, allow_unicode=True)
@@ -359,8 +347,7 @@ class ParquetResult(Result):
         counts = counts_of_split(folder, described, split, row)
         files = _files(folder, described, split)
         found = _document(files, row)
-        text = found.pop("text", None)
-        row_id, url = found.pop("id", None), found.pop("url", None)
+        text, row_id, url = (found.pop(name, None) for name in ("text", "id", "url"))
         return ParquetInspection(
             path=str(folder),
             split=split,
@@ -378,7 +365,21 @@ class ParquetResult(Result):
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # files are alike
         """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
-        return _without_documents(folder, ids)
+        changes, proof, gone = Changes(folder, read_description(folder)), Proof(PROOF_LETTERS), 0
+        for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
+            if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
+                gone += len(rows)
+                changes.changed.append(name)
+                removed = set(rows.tolist())
+                for row, each in enumerate(_letters(read_table(folder / name))):
+                    proof.before(*each, kept=row not in removed)
+        for name in changes.changed:
+            _rewrite(changes, name, ids, proof)
+        if changes.changed:
+            files = {name: changes.entry(name) for name in changes.described["files"] if name != README}
+            _write_readme(folder, changes.described, files)
+            changes.changed.append(README)
+        return changes.finish(DESCRIPTION, gone, proof)
 
     def ids(self, folder: Path) -> pads.FileSystemDataset:
         """Return a dataset of all parquet files."""
@@ -401,25 +402,6 @@ def _document(files: list[Path], row: int) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     shown = " ".join(str(value).split())
     return shown if len(shown) <= VALUE else f"{shown[: VALUE - 1]}…"
-
-
-def _without_documents(folder: Path, ids: pa.Array) -> Removal:
-    """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
-    changes, proof, gone = Changes(folder, read_description(folder)), Proof(PROOF_LETTERS), 0
-    for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
-        if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
-            gone += len(rows)
-            changes.changed.append(name)
-            removed = set(rows.tolist())
-            for row, each in enumerate(_letters(read_table(folder / name))):
-                proof.before(*each, kept=row not in removed)
-    for name in changes.changed:
-        _rewrite(changes, name, ids, proof)
-    if changes.changed:
-        files = {name: changes.entry(name) for name in changes.described["files"] if name != README}
-        _write_readme(folder, changes.described, files)
-        changes.changed.append(README)
-    return changes.finish(DESCRIPTION, gone, proof)
 
 
 def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:

@@ -12,7 +12,6 @@ document. Unshuffled documents are also streamed, and tasks then compare ranges 
 Ids must be unique. Documents whose hashes are equal are read and their ids compared, except those without an id.
 """
 
-import itertools
 import json
 import math
 from base64 import b64decode, b64encode
@@ -57,8 +56,7 @@ def find_values(
     """Find the address and size of each value of a column, and return the number of nulls.
 
     Args:
-        buffers: int64 [batches, 3], for each batch the addresses of its validity bits (0 if it has none), its offsets
-            (0 if all values have one size) and its values.
+        buffers: int64 [batches, 3], the addresses of each batch, see :func:`_addresses`.
         batches: int64 [documents], the batch of each document.
         rows: int64 [documents], the row of each document in its batch.
         width: bytes of an offset, 4 or 8.
@@ -87,13 +85,9 @@ def find_values(
 
 @compiled
 def copy_values(sources: Any, sizes: Any, places: Any, out: Any) -> None:
-    """Copy byte ranges from addresses to places in ``out`` without reading or writing beyond any range.
+    """Copy ``sizes`` bytes from the addresses ``sources`` to the offsets ``places`` of the uint8 array ``out``.
 
-    Args:
-        sources: int64 [ranges], the address of each range.
-        sizes: int64 [ranges], bytes of each range.
-        places: int64 [ranges], offset of each range in ``out``.
-        out: uint8 array to write to.
+    All are int64 [ranges]. No byte beyond a range is read or written.
     """
     target = np.int64(out.ctypes.data)
     for number in range(len(sources)):
@@ -121,19 +115,14 @@ COLUMNS = "columns"
 """Entry of ``NNNNN.json`` with the schema of the documents in base64, or "" for a part without tables."""
 NO_LANGUAGE = 0xFFFFFFFF
 INDEX = np.dtype(
-    [
-        ("batch", "<u4"),
-        ("row", "<u4"),
-        ("bytes", "<u8"),
-        ("sort_key", "<u8"),
-        ("id_hash", "<u8"),
-        ("language", "<u4"),
-    ]
+    {
+        "names": ["batch", "row", "bytes", "sort_key", "id_hash", "language"],
+        "formats": ["<u4", "<u4", "<u8", "<u8", "<u8", "<u4"],
+    }
 )
 PLACE = np.dtype([("part", "<u4"), ("batch", "<u4"), ("row", "<u4"), ("bytes", "<u8")])
 ROW_GROUP = 32 << 20
 """Approximate bytes of documents in a row group, which a reader holds in memory at once."""
-
 MAPPED = 1 << 12
 """Largest number of spilled batches that stay mapped: each takes some 20 kB and one of the process's memory maps."""
 UNKNOWN = -1
@@ -164,8 +153,7 @@ def spill_documents(
         sizes: returns the bytes of each document, which decide how files are cut; by default, the bytes of all values.
 
     Raises:
-        StageError: columns change from table to table, two columns have one name, or a column has a type whose size
-            is unknown.
+        StageError: columns change from table to table, have equal names, or have a type whose size is unknown.
     """
     spill.mkdir(parents=True, exist_ok=True)
     schema: pa.Schema | None = None
@@ -173,7 +161,9 @@ def spill_documents(
     with whole_file(spill / f"{part:05d}.arrow") as beside, beside.open("wb") as file:
         writer: Any = None
         for table in tables:
-            _reject_duplicate_columns(table)
+            names = table.column_names
+            if repeated := sorted({name for name in names if names.count(name) > 1}):
+                raise StageError(f"the documents have two columns called {repeated[0]!r}: rename or drop one of them")
             documents = _plain(table.drop_columns(SORT_KEY) if shuffled else table)
             if schema is None:
                 schema = documents.schema
@@ -260,9 +250,7 @@ def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = Non
 def read_batches(
     spill: Path, places: npt.NDArray[Any]
 ) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
-    """Yield the memory-mapped batches that contain the documents at ``places``.
-
-    Each comes with the indices into ``places`` of the documents that it contains, and with their rows in the batch.
+    """Yield the documents at ``places`` by memory-mapped batch: indices in ``places``, the batch, and rows in it.
 
     Raises:
         FormatError: a file is cut.
@@ -281,23 +269,14 @@ def read_batches(
 
 
 class SpillReader:
-    """Reader of spilled documents that keeps their batches mapped from one read to the next.
-
-    Args:
-        spill: the folder of the first pass.
-        columns: the columns to read if documents have them; None for all.
-    """
+    """Reader of spilled documents, or of those of ``columns`` that they have; batches stay mapped between reads."""
 
     def __init__(self, spill: Path, columns: Sequence[str] | None = None) -> None:
         self._spill, self._columns = spill, columns
         self._batches = dict[int, tuple[pa.RecordBatch, Longs]]()
 
     def read(self, places: npt.NDArray[Any]) -> pa.Table:
-        """Read documents in the order of ``places``, each column in one chunk because parquet pages end with chunks.
-
-        Raises:
-            FormatError: a file is cut.
-        """
+        """Read documents in the order of ``places``, each column in one chunk because parquet pages end with chunks."""
         keys = places["part"].astype(np.int64) << 32 | places["batch"]
         wanted, batches = np.unique(keys, return_inverse=True)
         if len(wanted) > MAPPED:
@@ -310,10 +289,12 @@ class SpillReader:
         stored = [self._batches[key] for key in wanted.tolist()]
         rows = places["row"].astype(np.int64)
         buffers = np.stack([addresses for _, addresses in stored])
+        firsts = np.cumsum([0, *(batch.num_rows for batch, _ in stored)])
         columns = []
         for number, field in enumerate(stored[0][0].schema):
             if (buffers[:, number, 2] == UNKNOWN).any():
-                columns.append(_taken([batch.column(number) for batch, _ in stored], batches, rows))
+                taken = pa.chunked_array([batch.column(number) for batch, _ in stored], field.type)
+                columns.append(taken.take(pa.array(firsts[batches] + rows)).combine_chunks())
             else:
                 columns.append(_gathered(field.type, np.ascontiguousarray(buffers[:, number]), batches, rows))
         return pa.Table.from_arrays(columns, schema=stored[0][0].schema)
@@ -323,13 +304,10 @@ class SpillReader:
         lacking = np.zeros(len(missing), PLACE)
         lacking["part"], lacking["batch"] = missing >> 32, missing
         for chosen, batch, _ in read_batches(self._spill, lacking):
-            some = batch
-            if self._columns is not None:
-                some = batch.select([name for name in self._columns if name in batch.schema.names])
-            self._batches[int(missing[chosen[0]])] = (
-                some,
-                np.array([_addresses(each) for each in some.columns], np.int64),
-            )
+            names = batch.schema.names if self._columns is None else self._columns
+            some = batch.select([name for name in names if name in batch.schema.names])
+            addresses = np.array([_addresses(each) for each in some.columns], np.int64)
+            self._batches[int(missing[chosen[0]])] = some, addresses
 
 
 def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
@@ -349,7 +327,7 @@ def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def _addresses(values: pa.Array) -> tuple[int, int, int]:
-    """Return the addresses of validity, offsets and values, 0 for none; ``UNKNOWN`` if only Arrow can take rows."""
+    """Return addresses of validity bits, offsets and values, 0 for none; ``UNKNOWN`` if only Arrow can take rows."""
     kind, (valid, *buffers) = values.type, values.buffers()[:3]
     inside = values.values if _is_list(kind) else values
     if values.offset or not _item_bytes(kind) or (inside is not values and inside.null_count):
@@ -393,23 +371,11 @@ def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) ->
     return pa.Array.from_buffers(kind, count, [flags, offsets], nulls, children=[inside])
 
 
-def _taken(values: Sequence[pa.Array], batches: Longs, rows: Longs) -> pa.Array:
-    """Take values from batches by Arrow, which supports more types."""
-    order = np.argsort(batches, kind="stable")
-    pieces = [
-        values[batches[order[first]]].take(pa.array(rows[order[first:last]])) for first, last in changes(batches[order])
-    ]
-    return pa.concat_arrays(pieces).take(pa.array(np.argsort(order, kind="stable")))
-
-
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
-    """Return the bytes of each value, without offsets and null flags.
+    """Return the bytes of each value, without offsets and null flags; raise StageError for maps, unions and the like.
 
     >>> row_bytes(pa.array([["a", "bcd"], None, []])).tolist(), row_bytes(pa.array([{"a": 1, "b": "é"}])).tolist()
     ([4, 0, 0], [10])
-
-    Raises:
-        StageError: the type has no known size, such as a map or a union.
     """
     kind = values.type
     if pa.types.is_null(kind):
@@ -462,13 +428,6 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _reject_duplicate_columns(table: pa.Table) -> None:
-    names = table.column_names
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise StageError(f"the documents have two columns called {repeated[0]!r}: rename or drop one of them")
-
-
 def _has_text(schema: pa.Schema | None, column: str) -> bool:
     if schema is None or column not in schema.names:
         return False
@@ -479,7 +438,7 @@ def _has_text(schema: pa.Schema | None, column: str) -> bool:
 def changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
     """Return the bounds (first, last + 1) of each run of equal values."""
     bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else [0]
-    return list(itertools.pairwise(bounds))
+    return list(pairwise(bounds))
 
 
 def _known(values: pa.Array) -> Longs:
@@ -499,11 +458,7 @@ SPLITS = ("train", "heldout", "val")
 
 
 def check_heldout(heldout: float, output: str) -> None:
-    """Check that ``heldout`` is a fraction below 1 or a whole number.
-
-    Raises:
-        StageError: it is neither; the message names ``output``.
-    """
+    """Raise StageError, naming ``output``, unless ``heldout`` is a fraction below 1 or a whole number."""
     if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
         raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
 
@@ -535,28 +490,17 @@ def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -
 def split_totals(
     written: Sequence[Mapping[str, Any]], sums: Mapping[str, str], files: str
 ) -> dict[str, dict[str, int]]:
-    """Add up the descriptions of files by split.
-
-    Args:
-        written: a description of each file, with its split.
-        sums: for each name in the totals, the entry of a description to add up.
-        files: the name in the totals for the number of files.
-    """
+    """Add up the descriptions of files by split: for each name in ``sums`` its entry, and as ``files`` their number."""
     totals = {}
     for split in SPLITS:
-        here = [each for each in written if each["split"] == split]
-        if here:
+        if here := [each for each in written if each["split"] == split]:
             totals[split] = {name: sum(each[entry] for each in here) for name, entry in sums.items()}
             totals[split][files] = len(here)
     return totals
 
 
 def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row: int) -> Mapping[str, int]:
-    """Return the counts that a description records for a split.
-
-    Raises:
-        FormatError: there is no such split, or it has no such row.
-    """
+    """Return the recorded counts of a split; raise FormatError if there is none, or it has no such row."""
     if split not in described["splits"]:
         raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
     counts: Mapping[str, int] = described["splits"][split]
@@ -576,9 +520,9 @@ BLOCK = 1 << 20
 COUNTS = "order.json"
 """File name of the number of documents in each group of an order that an exchange made."""
 KEYS = pa.schema(
-    [("key", pa.uint64()), ("id", pa.uint64())]
-    + [(name, pa.uint32()) for name in ("part", "batch", "row")]
-    + [("bytes", pa.uint64())]
+    {"key": pa.uint64(), "id": pa.uint64()}
+    | dict.fromkeys(("part", "batch", "row"), pa.uint32())
+    | {"bytes": pa.uint64()}
 )
 
 
@@ -609,8 +553,7 @@ def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, g
     """Sort documents, or compare their ids, in an exchange if one process cannot hold them all.
 
     Raises:
-        FormatError: there are no documents, parts have different columns, there is no column for the group, or two
-            documents have one id.
+        FormatError: as of :func:`order_documents`.
     """
     spilled = _describe(spill, parts, grouped)
     if spilled.rows <= HELD:
@@ -631,17 +574,15 @@ def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, g
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
         for partition in range(step.partitions):
-            file.write(_places(step.read(partition)).tobytes())
+            rows = step.read(partition)
+            file.write(_places(rows, rows["part"]).tobytes())
     write_text(spill / COUNTS, json.dumps(counts.tolist()))
 
 
 def order_documents(
     spill: Path, parts: int, *, shuffled: bool, grouped: bool = False
 ) -> tuple[list[Stretch], pa.Schema]:
-    """Put all documents in their final order: by group if asked for, then by sort key if shuffled, otherwise by part.
-
-    Returns:
-        the documents, as one entry for each group or one for all, and their columns.
+    """Put documents in their final order, and return those of each group, or all as one, and their columns.
 
     Raises:
         FormatError: there are none, parts have different columns, there is no column for the group, or two
@@ -667,10 +608,9 @@ def describe_order(described: Mapping[str, Any]) -> str:
 
 
 def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
-    """Cut consecutive documents into the fewest files that hold at most ``file_bytes`` on average, of similar size.
+    """Return the bounds, in the order of all documents, of the fewest files of similar size.
 
-    Returns:
-        the bounds of each file, in the order of all documents.
+    They hold at most ``file_bytes`` on average.
     """
     sizes, bounds, before, last = stretch.sizes[start:stop], list[int](), 0, -1
     blocks = [sizes[first : first + BLOCK] for first in range(0, len(sizes), BLOCK)]
@@ -685,10 +625,15 @@ def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[
     return [(first + one, first + other) for one, other in pairwise([*bounds, len(sizes)])]
 
 
-def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT001  # callers pass a variable of this name
-    files = [spill / f"{part:05d}.json" for part in range(parts)]
+def spilled_json(spill: Path, parts: int, suffix: str) -> list[Any]:
+    """Read the JSON file of this suffix of each part."""
+    files = [spill / f"{part:05d}{suffix}" for part in range(parts)]
     bring(*files)
-    found = [json.loads(file.read_text("utf-8")) for file in files]
+    return [json.loads(file.read_text("utf-8")) for file in files]
+
+
+def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT001  # callers pass a variable of this name
+    found = spilled_json(spill, parts, ".json")
     rows = sum(each["rows"] for each in found)
     if not rows:
         raise FormatError("there are no documents to write: all documents were removed before the output")
@@ -718,7 +663,7 @@ def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
     for part in spilled.parts:
         index, ranks = _read_index(spill, spilled, part)
         here = slice(start, start + len(index))
-        places[here] = _places_of(index, part)
+        places[here] = _places(index, part)
         keys[here], ids[here], group[here] = index["sort_key"], index["id_hash"], ranks
         start += len(index)
     if "id" in spilled.schema.names:
@@ -737,7 +682,7 @@ def _append(spill: Path, spilled: Spilled) -> Counts:
         for part in spilled.parts:
             index, ranks = _read_index(spill, spilled, part)
             order = np.argsort(ranks, kind="stable")
-            places, ranks = _places_of(index[order], part), ranks[order]
+            places, ranks = _places(index[order], part), ranks[order]
             for first, last in changes(ranks):
                 file.seek(int(ends[ranks[first]]) * PLACE.itemsize)
                 file.write(places[first:last].tobytes())
@@ -745,11 +690,12 @@ def _append(spill: Path, spilled: Spilled) -> Counts:
     return counts
 
 
-def _places_of(index: npt.NDArray[Any], part: int) -> npt.NDArray[Any]:
-    places = np.empty(len(index), PLACE)
+def _places(rows: Any, part: Any) -> npt.NDArray[Any]:
+    """Return the places of rows of an index or of a table of the exchange."""
+    places = np.empty(len(rows), PLACE)
     places["part"] = part
     for name in ("batch", "row", "bytes"):
-        places[name] = index[name]
+        places[name] = rows[name]
     return places
 
 
@@ -773,21 +719,14 @@ def _take_keys(spill: Path, _: int, tables: Iterator[pa.Table]) -> pa.Table:
     found = [KEYS.empty_table(), *tables]
     rows = pa.concat_tables(found).sort_by([(name, "ascending") for name in KEYS.names[:-1]]).combine_chunks()
     same = (rows["key"].to_numpy()[1:] == rows["key"].to_numpy()[:-1]).nonzero()[0]
-    near = np.unique([same, same + 1])
-    _check_unique(spill, rows["id"].to_numpy()[near], _places(rows)[near])
+    near = rows.take(pa.array(np.unique([same, same + 1])))
+    _check_unique(spill, near["id"].to_numpy(), _places(near, near["part"]))
     return rows.select(["part", "batch", "row", "bytes"])
 
 
 def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
     """Compare the ids of a range of hashes, and return an empty table."""
     return _take_keys(spill, partition, tables).slice(0, 0)
-
-
-def _places(rows: pa.Table) -> npt.NDArray[Any]:
-    places = np.empty(rows.num_rows, PLACE)
-    for name in PLACE.names or ():
-        places[name] = rows[name].to_numpy()
-    return places
 
 
 def _one_schema(found: Sequence[Mapping[str, Any]]) -> pa.Schema:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from longcrawl.formats.order import check_heldout
 from longcrawl.formats.shards.writing import TokenType
 from longcrawl.formats.token_rows import INPUT_IDS
 from longcrawl.tokens.encoders import load_encoder
-from longcrawl.tokens.tokenize import Tokenize
+from longcrawl.tokens.tokenize import LOSS_MASK, MASKED, Tokenize
 
 TOKENIZER = "tokenizer.json"
 """Name of the tokenizer file in an output whose tokens were made by the run."""
@@ -86,17 +86,22 @@ class TokenWriter(OrderedWriter):
         }
 
 
+def check_masked(table: pa.Table, output: str) -> None:
+    """Raise StageError if documents have a loss mask of their text but none of their tokens."""
+    if MASKED in table.column_names and LOSS_MASK not in table.column_names:
+        raise StageError(
+            f"{output} would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
+            f"which gives {LOSS_MASK!r} too, or drop the column"
+        )
+
+
 def last_stage(stages: Sequence[Stage], kind: type[S]) -> S | None:
     """Return the last stage of a kind."""
     return next((stage for stage in reversed(stages) if isinstance(stage, kind)), None)
 
 
 def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | None:
-    """Decode the first ``CHARACTERS`` characters of tokens, or return None without a tokenizer.
-
-    Raises:
-        ValueError: ``json_escaped`` is set, and the decoded text is not valid JSON.
-    """
+    """Decode the first ``CHARACTERS`` characters as :func:`decode_tokens` does, or return None without a tokenizer."""
     if not (folder / TOKENIZER).exists():
         return None
     # Nearly every token decodes to at least one character, so this many tokens are enough.
@@ -143,7 +148,12 @@ def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool,
     rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
     found, begins = [], shown == BEGINNING
     decode = decode_beginning if begins else decode_tokens
-    for tokens, roll in zip(_lists(table), rolls, strict=True):
+    rows = (
+        chunk.values.to_numpy()[first:last]
+        for chunk in table[INPUT_IDS].chunks
+        for first, last in pairwise(chunk.offsets.to_pylist())
+    )
+    for tokens, roll in zip(rows, rolls, strict=True):
         start = (roll or 0) % max(len(tokens), 1)
         most = BEGINNING_TOKENS if begins else len(tokens)
         chosen = np.concatenate([tokens[start : start + most], tokens[:start]])[:most]
@@ -154,9 +164,3 @@ def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool,
         except ValueError:  # A window may begin inside an escape.
             found.append(decode(output, chosen.tolist(), json_escaped=False))
     return table.add_column(table.column_names.index(INPUT_IDS), shown, pa.array(found, pa.string()))
-
-
-def _lists(table: pa.Table) -> "Iterator[np.ndarray[tuple[int], np.dtype[np.int32]]]":
-    for chunk in table[INPUT_IDS].chunks:
-        values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
-        yield from (values[first:last] for first, last in pairwise(ends.tolist()))

@@ -85,7 +85,7 @@ def _check_limits(text: str, loader: Any) -> None:
             raise _too_much(f"there are more than {ENTRIES:,} values, aliases counted in full", event)
 
 
-def _too_much(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+def _too_much(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 

@@ -3,9 +3,8 @@
 A removed document keeps its row, with no tokens and no origin, so that the numbers of the others do not change.
 """
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verifi
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.errors import FormatError, as_lines, printable
 from longcrawl.formats.buckets import spec
-from longcrawl.formats.buckets.write import ComposedOutput, composition_numbers, composition_of
+from longcrawl.formats.buckets.write import ComposedOutput, bucket_identity, composition_numbers, composition_of
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX as MASK
 from longcrawl.formats.rectangle.write import Layout, lay_out, write_band
 from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, Documents
@@ -37,50 +36,24 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
 TABLE = {"compression": "zstd", "compression_level": 3}
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The buckets of a split, or of one of its domains, with their documents to remove."""
-
-    changes: Changes
-    path: str
-    gone: Longs
-    """int64, ascending, numbers of the documents to remove."""
-    buckets: tuple[spec.ComposedBucket, ...]
-
-    @property
-    def folder(self) -> Path:
-        return self.changes.folder
-
-    def tables(self) -> list[str]:
-        """Return the names of the tables of documents, in order."""
-        begins = f"documents/{self.path}/"
-        names = [name for name in self.changes.described["files"] if name.startswith(begins)]
-        return sorted(name for name in names if "/" not in name.removeprefix(begins))
-
-
 def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[str, Layout]]) -> Removal:
     """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`.
 
-    Args:
-        folder: of the composed dataset.
-        ids: ids of the documents, strings.
-        layouts: for each capacity, the layouts of a bucket's arrays by the suffix that each adds to its path; empty
-            for shards.
+    ``layouts`` has for each capacity the layouts of a bucket's arrays by the suffixes of their paths; {} for shards.
     """
     changes, proof, gone = Changes(folder, dict(spec.read_description(folder))), Proof(PROOF_TOKENS), 0
     opened = spec.open_composed(folder)
-    groups = list[tuple[_Group, dict[str, _Rewriting]]]()
+    groups: dict[str, list[_Rewriting]] = {}
     for path in dict.fromkeys(bucket.path.rpartition("/")[0] for bucket in opened.buckets):
-        buckets = tuple(each for each in opened.buckets if each.path.rpartition("/")[0] == path)
-        group = _Group(changes, path, _forget(changes, path, ids), buckets)
-        if len(group.gone):
-            gone += len(group.gone)
-            groups.append((group, {bucket.path: _Rewriting(bucket, group) for bucket in buckets}))
-            for rewriting in groups[-1][1].values():
+        if len(removed := _forget(changes, path, ids)):
+            gone += len(removed)
+            buckets = (each for each in opened.buckets if each.path.rpartition("/")[0] == path)
+            groups[path] = [_Rewriting(each, changes, removed) for each in buckets]
+            for rewriting in groups[path]:
                 rewriting.note(proof)
-    for group, rewritings in groups:
-        kept = {path: each.write(layouts.get(each.bucket.capacity, {}), proof) for path, each in rewritings.items()}
-        _measure(group, kept)
+    for path, rewritings in groups.items():
+        kept = [each.write(layouts.get(each.bucket.capacity, {}), proof) for each in rewritings]
+        _measure(changes, path, [each.bucket.capacity for each in rewritings], kept)
     if gone:
         changes.described["buckets"] = [each for each in changes.described["buckets"] if each["samples"]]
         if layouts:
@@ -89,11 +62,17 @@ def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[st
     return changes.finish(spec.DESCRIPTION, gone, proof)
 
 
+def _tables(changes: Changes, path: str) -> list[str]:
+    """Return the names of the tables of documents of a split, or of one of its domains, in order."""
+    begins = f"documents/{path}/"
+    names = [name for name in changes.described["files"] if name.startswith(begins)]
+    return sorted(name for name in names if "/" not in name.removeprefix(begins))
+
+
 def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
-    """Blank the rows of some documents in a group's tables, and return their numbers."""
+    """Blank the rows of some documents in the tables of a split or domain, and return their numbers, ascending."""
     found = [np.empty(0, np.int64)]
-    group = _Group(changes, path, found[0], ())
-    for number, name in enumerate(group.tables()):
+    for number, name in enumerate(_tables(changes, path)):
         table = read_table(changes.folder / name)
         rows = rows_of_ids(table, ids)
         if len(rows):
@@ -161,19 +140,19 @@ class _Rewriting:
     """Rewriting of a bucket's files without the removed pieces."""
 
     bucket: spec.ComposedBucket
-    group: _Group
+    changes: Changes
+    gone: Longs
 
     @cached_property
     def names(self) -> list[str]:
         """Tables of pieces, one per file of samples."""
         begins = f"pieces/{self.bucket.path}/"
-        return sorted(name for name in self.group.changes.described["files"] if name.startswith(begins))
+        return sorted(name for name in self.changes.described["files"] if name.startswith(begins))
 
     @cached_property
     def pieces(self) -> _Pieces:
-        """All pieces of the bucket."""
-        tables = [read_table(self.group.folder / name) for name in self.names]
-        return _Pieces(pa.concat_tables(tables).combine_chunks(), self.group.gone, len(self.bucket))
+        tables = [read_table(self.changes.folder / name) for name in self.names]
+        return _Pieces(pa.concat_tables(tables).combine_chunks(), self.gone, len(self.bucket))
 
     @property
     def count(self) -> int:
@@ -200,103 +179,92 @@ class _Rewriting:
         step = self.bucket.file_samples
         for number in (*self.dirty, *self.dropped):
             samples = np.arange(number * step, min((number + 1) * step, len(self.bucket)))
-            for row, tokens, _ in _contents(self.bucket, self.pieces, samples):
+            for row, tokens, _ in self._contents(samples):
                 proof.before(_name(self.pieces.table, row), tokens, kept=bool(self.pieces.stays[row]))
 
     def write(self, layouts: dict[str, Layout], proof: Proof) -> pa.Table:
         """Write the files, and return the pieces of all samples in their new order."""
-        changes, pieces, step = self.group.changes, self.pieces, self.bucket.file_samples
+        changes, pieces, step = self.changes, self.pieces, self.bucket.file_samples
         for number in self.dirty:
             chosen = pieces.source[number * step : (number + 1) * step]
             table = pieces.of(chosen, number * step)
-            _write(self.bucket, changes, number, chosen, pieces, layouts, (table, proof))
-            write_table(table, self.group.folder / self.names[number], **TABLE)
+            self._write_file(number, chosen, layouts, table, proof)
+            write_table(table, changes.folder / self.names[number], **TABLE)
             changes.changed.append(self.names[number])
         for number in self.dropped:
-            changes.drop(self.names[number], *_files(self.bucket, changes, number))
+            changes.drop(self.names[number], *self._files(number))
         entry = next(each for each in changes.described["buckets"] if each["path"] == self.bucket.path)
         kept = pieces.of(pieces.source, 0)
         heads, tokens = int((kept["start"].to_numpy() == 0).sum()), int(pc.sum(kept["length"]).as_py() or 0)
         entry |= {"samples": len(pieces.source), "pieces": kept.num_rows, "documents": heads, "tokens": tokens}
         return kept
 
+    def _contents(self, samples: Longs) -> "Iterator[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]":
+        """Yield the row of each piece of some samples, with its tokens and their loss mask."""
+        for sample in samples.tolist():
+            read, place = self.bucket.read([sample]), 0
+            first, stop = np.searchsorted(self.pieces.owners, [sample, sample + 1]).tolist()
+            for row, size in enumerate(self.pieces.table["length"][first:stop].to_pylist(), first):
+                yield row, read.tokens[0, place : place + size], read.loss_mask[0, place : place + size]
+                place += size
 
-def _contents(
-    bucket: spec.ComposedBucket, pieces: _Pieces, samples: Longs
-) -> "Iterator[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]]":
-    """Yield the row of each piece of some samples, with its tokens and their loss mask."""
-    for sample in samples.tolist():
-        read, place = bucket.read([sample]), 0
-        first, stop = np.searchsorted(pieces.owners, [sample, sample + 1]).tolist()
-        for row, size in enumerate(pieces.table["length"][first:stop].to_pylist(), first):
-            yield row, read.tokens[0, place : place + size], read.loss_mask[0, place : place + size]
-            place += size
+    def _write_file(
+        self, number: int, samples: Longs, layouts: dict[str, Layout], table: pa.Table, proof: Proof
+    ) -> None:
+        bucket, changes, pieces = self.bucket, self.changes, self.pieces
+        there = [(tokens, mask) for row, tokens, mask in self._contents(samples) if pieces.stays[row]]
+        for row, (tokens, _) in enumerate(there):
+            proof.after(_name(table, row), tokens)
+            proof.look([tokens])
+        owners = np.repeat(np.arange(len(samples)), pieces.counts[samples])
+        sizes = np.array([len(tokens) for tokens, _ in there], np.int64)
+        lengths = np.bincount(owners, sizes, len(samples)).astype(np.int64)
+        flat, flags = (np.concatenate(each) for each in zip(*there, strict=True))
+        if not layouts:
+            form = FORMATS[bucket.stored_as]
+            given = {"end_of_text": bucket.end_of_text, "terminate": "never", "dtype": bucket.dtype}
+            given["vocabulary_size"] = changes.described.get("vocabulary_size")
+            path = f"{bucket.path}/{number:05d}{form.suffix}"
+            entries = Documents(flat, lengths, None, flags if bucket.masked else None)
+            form.write([entries], changes.folder / path, **form.settings("write", given))
+            changes.changed += self._files(number)
+            return
+        filled = np.arange(bucket.capacity) < lengths[:, None]
+        for suffix, layout in layouts.items():
+            values = np.full((layout.whole_chunks(len(samples)), bucket.capacity), layout.fill_value, layout.dtype)
+            # Padding in a sample has no loss; rows after the last sample keep the fill value.
+            values[: len(samples)] = False if suffix else layout.fill_value
+            values[: len(samples)][filled] = flags if suffix else flat
+            changes.changed += write_band(changes.folder, f"{bucket.path}{suffix}", number, values, layout)
+
+    def _files(self, number: int) -> list[str]:
+        """Return the names of the files with the given number, of tokens and of their loss mask."""
+        path = self.bucket.path
+        begins = [f"{path}/{number:05d}."]
+        if self.bucket.stored_as == "zarr":
+            begins = [f"{path}{suffix}/{part}" for suffix in ("", MASK) for part in (f"c/{number}/", f"{number}.")]
+        return [name for name in self.changes.described["files"] if name.startswith(tuple(begins))]
 
 
 def _name(table: pa.Table, row: int) -> bytes:
     return f"{table['document'][row]}/{table['start'][row]}".encode()
 
 
-def _write(
-    bucket: spec.ComposedBucket,
-    changes: Changes,
-    number: int,
-    samples: Longs,
-    pieces: _Pieces,
-    layouts: dict[str, Layout],
-    noted: tuple[pa.Table, Proof],
-) -> None:
-    """Write one file of samples without the removed pieces."""
-    there = [(tokens, mask) for row, tokens, mask in _contents(bucket, pieces, samples) if pieces.stays[row]]
-    table, proof = noted
-    for row, (tokens, _) in enumerate(there):
-        proof.after(_name(table, row), tokens)
-        proof.look([tokens])
-    owners = np.repeat(np.arange(len(samples)), pieces.counts[samples])
-    sizes = np.array([len(tokens) for tokens, _ in there], np.int64)
-    lengths = np.bincount(owners, sizes, len(samples)).astype(np.int64)
-    flat = np.concatenate([tokens for tokens, _ in there])
-    flags = np.concatenate([mask for _, mask in there])
-    if not layouts:
-        form = FORMATS[bucket.stored_as]
-        given = {"end_of_text": bucket.end_of_text, "terminate": "never", "dtype": bucket.dtype}
-        given["vocabulary_size"] = changes.described.get("vocabulary_size")
-        path = f"{bucket.path}/{number:05d}{form.suffix}"
-        entries = Documents(flat, lengths, None, flags if bucket.masked else None)
-        form.write([entries], changes.folder / path, **form.settings("write", given))
-        changes.changed += _files(bucket, changes, number)
-        return
-    filled = np.arange(bucket.capacity) < lengths[:, None]
-    for suffix, layout in layouts.items():
-        values = np.full((layout.whole_chunks(len(samples)), bucket.capacity), layout.fill_value, layout.dtype)
-        # Padding in a sample has no loss; rows after the last sample keep the fill value.
-        values[: len(samples)] = False if suffix else layout.fill_value
-        values[: len(samples)][filled] = flags if suffix else flat
-        changes.changed += write_band(changes.folder, f"{bucket.path}{suffix}", number, values, layout)
+def _measure(changes: Changes, path: str, sizes: Sequence[int], tables: Sequence[pa.Table]) -> None:
+    """Measure the remaining samples of a split or domain and of its split, and update the description.
 
-
-def _files(bucket: spec.ComposedBucket, changes: Changes, number: int) -> list[str]:
-    """Return the names of the files with the given number, of tokens and of their loss mask."""
-    names = changes.described["files"]
-    if bucket.stored_as != "zarr":
-        return [name for name in names if name.startswith(f"{bucket.path}/{number:05d}.")]
-    begins = [f"{bucket.path}{suffix}/{part}" for suffix in ("", MASK) for part in (f"c/{number}/", f"{number}.")]
-    return [name for name in names if name.startswith(tuple(begins))]
-
-
-def _measure(group: _Group, kept: Mapping[str, pa.Table]) -> None:
-    """Measure the remaining samples of a group and of its split, and update the description."""
-    described = group.changes.described
+    ``sizes`` and ``tables`` are the capacities of its buckets and their pieces.
+    """
+    described = changes.described
     # The description still has the sizes of the tables before the rewriting.
-    tables = [pq.read_table(group.folder / name, columns=[N_TOKENS], partitioning=None) for name in group.tables()]
-    lengths = np.concatenate([table[N_TOKENS].to_numpy() for table in tables])
-    capacities = [np.full(_samples(kept[bucket.path]), bucket.capacity) for bucket in group.buckets]
-    tables = [kept[bucket.path] for bucket in group.buckets]
-    counts = [np.bincount(table["sample"].to_numpy(), minlength=_samples(table)) for table in tables]
+    names = [changes.folder / name for name in _tables(changes, path)]
+    documents = pa.concat_tables([pq.read_table(name, columns=[N_TOKENS], partitioning=None) for name in names])
+    counts = [np.bincount(table["sample"].to_numpy()) for table in tables]
+    capacities = np.repeat(sizes, [len(each) for each in counts])
     bounds = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
     columns = [np.concatenate([table[name].to_numpy() for table in tables]) for name in ("document", "start", "length")]
-    plan = Plan(lengths, np.concatenate(capacities), bounds, *columns)
-    split, _, folder = group.path.partition("/")
+    plan = Plan(documents[N_TOKENS].to_numpy(), capacities, bounds, *columns)
+    split, _, folder = path.partition("/")
     label = described["splits"][split]["label"]
     found = measure(plan, label, described["capacities"])
     if "domains" in described:
@@ -308,10 +276,6 @@ def _measure(group: _Group, kept: Mapping[str, pa.Table]) -> None:
     if split == "train" and not found.samples:
         raise FormatError("no sample to train on would be left: run the recipe again without the documents")
     described["splits"][split] = composition_numbers(found)
-
-
-def _samples(table: pa.Table) -> int:
-    return int(table["sample"][-1].as_py()) + 1 if table.num_rows else 0
 
 
 def _lay_out(changes: Changes, layouts: Mapping[int, dict[str, Layout]]) -> None:
@@ -330,7 +294,6 @@ def _lay_out(changes: Changes, layouts: Mapping[int, dict[str, Layout]]) -> None
 
 
 def _identify(changes: Changes) -> None:
-    """Recompute the identity of each bucket in the description, with the same digest as the writer."""
     described = changes.described
     for each in described["buckets"]:
         begins = (f"{each['path']}/", f"{each['path']}{MASK}/", f"pieces/{each['path']}/")
@@ -338,8 +301,7 @@ def _identify(changes: Changes) -> None:
         names = {name for name in names - set(changes.dropped) if name.rpartition("/")[2] not in METADATA}
         digests = [(name, changes.entry(name)["sha256"]) for name in sorted(names)]
         about = [described["stored_as"], described["dtype"], described["loss_mask"], described["end_of_text"]]
-        text = json.dumps([*about, each["samples"], digests])
-        each["identity"] = hashlib.sha256(text.encode()).hexdigest()[:32]
+        each["identity"] = bucket_identity(about, each["samples"], digests)
 
 
 BUCKETS = """@misc{liu2024bucket,
@@ -412,9 +374,7 @@ class ComposedRows(TokenRows):
                 yield self._read_block(bucket, np.arange(first, min(first + step, last)))
             before += len(bucket)
 
-    def _read_block(
-        self, bucket: spec.ComposedBucket, samples: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    ) -> pa.Table:
+    def _read_block(self, bucket: spec.ComposedBucket, samples: Longs) -> pa.Table:
         found = bucket.read(samples)
         lengths = np.array([sizes.sum() for sizes in found.piece_sizes], np.int64)
         filled = np.arange(bucket.capacity) < lengths[:, None]
@@ -564,7 +524,11 @@ class ComposedResult(Result):
         if not buckets:
             known = ", ".join(dict.fromkeys(each.split for each in opened.buckets))
             raise FormatError(f"{folder} has no split {split!r}; there is: {known}")
-        bucket, sample = _sample(buckets, row, f"{folder} split {split!r}")
+        if not 0 <= row < (total := sum(map(len, buckets))):
+            raise FormatError(f"{folder} split {split!r} has samples 0 to {total - 1:,}, not {row}")
+        ends = np.cumsum([*map(len, buckets)])
+        place = int(np.searchsorted(ends, row, "right"))
+        bucket, sample = buckets[place], row - int(ends[place] - len(buckets[place]))
         read = bucket.read([sample])
         table_of_pieces = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
         pieces = read_table(table_of_pieces, condition=pc.field("sample") == sample).to_pylist()
@@ -612,17 +576,6 @@ class ComposedResult(Result):
 def _domain_row(row: Mapping[str, Any]) -> list[str]:
     measures = [f"{100 * row['r_pad']:.4f}", f"{100 * row['r_tru']:.2f}", f"{row['r_cat']:.2f}"]
     return [row["split"], f"`{row['folder']}`", f"{row['documents']:,}", f"{row['samples']:,}", *measures]
-
-
-def _sample(buckets: list[spec.ComposedBucket], row: int, where: str) -> tuple[spec.ComposedBucket, int]:
-    total = sum(map(len, buckets))
-    if not 0 <= row < total:
-        raise FormatError(f"{where} has samples 0 to {total - 1:,}, not {row}")
-    for bucket in buckets:
-        if row < len(bucket):
-            break
-        row -= len(bucket)
-    return bucket, row
 
 
 def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:

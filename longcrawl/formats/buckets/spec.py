@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.rectangle.spec import SplitArray, open_loss_mask, open_split
+from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.io import structured
@@ -56,7 +56,6 @@ HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
 """Sample formats that can store a loss mask."""
 
 Longs = npt.NDArray[np.int64]
-
 Run = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Longs]
 """Tokens, flags and starts, as in :class:`StoredSamples`."""
 
@@ -64,7 +63,6 @@ OPEN_TABLES = 1024
 OPEN_SHARDS = 64
 ROWS_OF_CHUNKS = 4
 """Rows of decoded chunks that a bucket keeps, because samples that are read in order share chunks."""
-
 NO_FLAGS = np.zeros(0, np.bool_)
 
 
@@ -142,15 +140,7 @@ class ComposedBucket:
         return self.samples
 
     def read(self, samples: npt.ArrayLike) -> ComposedSamples:
-        """Read samples by number, in the order of the request.
-
-        Args:
-            samples: whole numbers [n] below ``len(self)``.
-
-        Raises:
-            IndexError: there is no such sample.
-            CorruptionError: a file is missing, cut or does not decode; the message names it.
-        """
+        """Read samples by number, in the order of the request; errors are as of :meth:`stored`."""
         wanted = np.asarray(samples, np.int64).reshape(-1)
         tokens = np.full((len(wanted), self.capacity), self.padding, self.dtype)
         loss_mask = np.zeros(tokens.shape, np.bool_)
@@ -179,12 +169,12 @@ class ComposedBucket:
             wrong = int(samples[(samples < 0) | (samples >= self.samples)][0])
             raise IndexError(f"{self.root}/{self.path} has samples 0 to {self.samples - 1:,}, not {wrong}")
         files, within = np.divmod(samples, self.file_samples)
-        return (self._stored(number, asked, within[asked]) for number, asked in _groups(files))
 
-    def _stored(self, number: int, asked: Longs, samples: Longs) -> StoredSamples:
-        pieces = self._pieces(number)
-        tokens, flags, starts = self._reader.read(number, samples, pieces)
-        return StoredSamples(asked, samples, pieces.bounds, pieces.sizes, tokens, flags, starts)
+        def stored(number: int, asked: Longs) -> StoredSamples:
+            pieces, here = self._pieces(number), within[asked]
+            return StoredSamples(asked, here, pieces.bounds, pieces.sizes, *self._reader.read(number, here, pieces))
+
+        return (stored(number, asked) for number, asked in _groups(files))
 
     @cached_property
     def _reader(self) -> "_ArrayReader | _ShardReader":
@@ -220,10 +210,7 @@ class Composed:
 
 
 def open_composed(path: str | os.PathLike[str]) -> Composed:
-    """Open a composed dataset, or the one in a finished run.
-
-    Args:
-        path: the folder with ``composed.json``, or the folder of the run that has it in ``composed/``.
+    """Open the composed dataset in a folder, or in ``composed/`` in the folder of a finished run.
 
     Raises:
         FormatError: there is no composed dataset, it is unfinished, or it has another version.
@@ -295,43 +282,26 @@ def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
 
 
 class _ArrayReader:
-    """Reader of samples stored as rows of a Zarr array, with their padding."""
+    """Reader of samples stored as rows of a Zarr array, with their padding, that keeps the last decoded chunks."""
 
     def __init__(self, bucket: ComposedBucket) -> None:
-        self._bucket = bucket
+        self._bucket, array = bucket, open_split(bucket.root, bucket.path)
+        arrays = [array, open_loss_mask(array)] if bucket.masked else [array]
+        self._arrays = [(each.layout, lru_cache(maxsize=ROWS_OF_CHUNKS)(each.read_band)) for each in arrays]
 
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
         """Decode the chunks that contain the samples, and extract the samples."""
         del pieces
         rows = samples + number * self._bucket.file_samples
-        tokens, *flags = [each.read(rows).reshape(-1) for each in self._arrays]
+        order, found = np.argsort(rows).tolist(), list[npt.NDArray[Any]]()
+        for layout, read_band in self._arrays:
+            out = np.empty((len(rows), layout.shape[1]), layout.dtype)
+            for asked in order:
+                block, row = divmod(int(rows[asked]), layout.chunks[0])
+                out[asked] = read_band(block)[row]
+            found.append(out.reshape(-1))
+        tokens, *flags = found
         return tokens, flags[0] if flags else NO_FLAGS, np.arange(len(rows)) * self._bucket.capacity
-
-    @cached_property
-    def _arrays(self) -> "list[_Rows]":
-        array = open_split(self._bucket.root, self._bucket.path)
-        return [_Rows(array), _Rows(open_loss_mask(array))] if self._bucket.masked else [_Rows(array)]
-
-
-class _Rows:
-    """Reader of rows of a Zarr array that keeps the last decoded chunks."""
-
-    def __init__(self, array: SplitArray) -> None:
-        self._array = array
-        kept = lru_cache(maxsize=ROWS_OF_CHUNKS * array.layout.chunk_grid[1])
-        self._chunk: Callable[[int, int], npt.NDArray[Any]] = kept(array.read_chunk)
-
-    def read(self, rows: Longs) -> npt.NDArray[Any]:
-        """Read rows in the order of the request: [rows, columns of the array]."""
-        layout = self._array.layout
-        height, width = layout.chunks
-        columns = [slice(place * width, (place + 1) * width) for place in range(layout.chunk_grid[1])]
-        out = np.empty((len(rows), layout.shape[1]), layout.dtype)
-        for asked in np.argsort(rows).tolist():
-            block, row = divmod(int(rows[asked]), height)
-            for place, each in enumerate(columns):
-                out[asked, each] = self._chunk(block, place)[row]
-        return out
 
 
 class _ShardReader:
@@ -358,12 +328,11 @@ class _ShardReader:
         return tokens, flags, starts
 
     def _opened(self, number: int) -> tuple[TokenShard, Run]:
-        # Slices and scalars of plain arrays cost a fraction of those of memory maps.
         chosen = FORMATS[self._bucket.stored_as]
         shard = chosen.open(self._file(number), end_of_text=self._bucket.end_of_text, check="sizes")
-        masked = self._bucket.masked and shard.loss_mask is not None
-        flags = np.asarray(shard.loss_mask) if masked else NO_FLAGS
-        return shard, (np.asarray(shard.tokens), flags, np.asarray(shard.ends))
+        flags = shard.loss_mask if self._bucket.masked and shard.loss_mask is not None else NO_FLAGS
+        # Slices and scalars of plain arrays cost a fraction of those of memory maps.
+        return shard, (np.asarray(shard.tokens), np.asarray(flags), np.asarray(shard.ends))
 
     def _file(self, number: int) -> Path:
         name = f"{number:05d}{FORMATS[self._bucket.stored_as].suffix}"

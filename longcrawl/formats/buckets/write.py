@@ -6,13 +6,12 @@ of samples is written by gathering its pieces from the spilled documents, togeth
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +36,18 @@ from longcrawl.formats.order import (
     read_order,
     read_places,
     spill_documents,
+    spilled_json,
     split_rows,
 )
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.rectangle.write import BAND, Checksum, Layout, lay_out, write_band
-from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
+from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents, map_opened
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, check_text_column, entries_of
-from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.formats.shards.writing import OnLoss, TokenType, check_text_column, entries_of
+from longcrawl.formats.token_output import TokenOutput, TokenWriter, check_masked
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
-from longcrawl.io.files import bring, file_entries, whole_file, whole_files, write_text, write_values
+from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.stored_tables import GroupedTable
 from longcrawl.tokens.measures import (
     DOCUMENTS,
@@ -67,7 +67,7 @@ from longcrawl.tokens.measures import TOKENS as FIRST_TOKENS
 from longcrawl.tokens.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Planner
-from longcrawl.tokens.tokenize import LOSS_MASK, MASKED
+from longcrawl.tokens.tokenize import LOSS_MASK
 
 DOMAIN = "domain"
 KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)
@@ -169,8 +169,8 @@ def plan_split(
 
     Args:
         spill: the folder to write to.
-        strategy: the strategy; the samples of its plan are then shuffled within their buckets.
-        seed: of the shuffle.
+        strategy: the strategy.
+        seed: of the shuffle of samples within their buckets.
         lengths: whole numbers [documents], tokens of each; they may be memory-mapped.
         where: split, domain and its folder, number of the plan, place of the first document.
     """
@@ -191,7 +191,7 @@ def plan_split(
             for (name, stored), values in zip(columns, (*of_samples, *of_pieces), strict=True):
                 opened[name].write(values.astype(stored).tobytes())
             first += len(pool)
-        made = {name: _mapped(opened[name], stored) for name, stored in columns}
+        made = {name: map_opened(opened[name], stored) for name, stored in columns}
     pieces, bounds = _save_plan(spill, where[3], made)
     parts = _parts(spill, pieces, bounds) if joined else pieces["size"]
     write_values(_pairs_file(spill, where[3]), np.concatenate(pairs))
@@ -207,11 +207,7 @@ def _pairs_file(spill: Path, plan: int) -> Path:
 def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relatedness:
     """Measure how related consecutive documents in the samples of a plan are.
 
-    Args:
-        spill: the folder of the first pass.
-        plan: the number of the plan.
-        first: place of its first document in the order of all documents.
-        documents: the number of its documents.
+    The ``documents`` of the plan begin at the place ``first`` in the order of all documents.
     """
     pairs = np.fromfile(checked(_pairs_file(spill, plan), PLANNED), np.int64).reshape(-1, 2)
     places = read_order(spill, first, first + min(documents, DOCUMENTS))
@@ -228,12 +224,10 @@ def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relat
 
 def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
     """Measure each split over all its domains."""
-    splits = dict.fromkeys(each.split for each in plans)
-    found = {}
-    for split in splits:
-        here = [each.composition for each in plans if each.split == split]
-        found[split] = combine(here, here[0].label)
-    return found
+    splits: dict[str, list[Composition]] = {}
+    for each in plans:
+        splits.setdefault(each.split, []).append(each.composition)
+    return {split: combine(here, here[0].label) for split, here in splits.items()}
 
 
 def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Longs]:
@@ -255,7 +249,7 @@ def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -
                 pieces[name] = made[name][chosen]
             file.write(pieces.tobytes())
     with path.with_suffix(".pieces").open("rb") as file, path.with_suffix(".bounds").open("rb") as bounds:
-        return _mapped(file, PIECE), _mapped(bounds, np.int64)
+        return map_opened(file, PIECE), map_opened(bounds, np.int64)
 
 
 def _parts(spill: Path, pieces: npt.NDArray[Any], bounds: Longs) -> npt.NDArray[Any]:
@@ -266,12 +260,7 @@ def _parts(spill: Path, pieces: npt.NDArray[Any], bounds: Longs) -> npt.NDArray[
             here = pieces[borders[0] : borders[-1]]
             _, sizes = document_parts(borders - borders[0], here["document"], here["size"])
             file.write(sizes.astype("<i8").tobytes())
-        return _mapped(file, "<i8")
-
-
-def _mapped(file: IO[bytes], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Map a file from its beginning; an empty file, which cannot be mapped, gives an empty array."""
-    return np.memmap(file, kind, "r") if file.seek(0, os.SEEK_END) else np.empty(0, kind)
+        return map_opened(file, "<i8")
 
 
 @dataclass(frozen=True)
@@ -386,15 +375,7 @@ def _gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: np
 def write_array_band(
     spill: Path, target: Path, band: SampleFile, layouts: Mapping[str, Layout], table: GroupedTable
 ) -> list[str]:
-    """Write one band of samples into the arrays of its bucket, and return the names of the files.
-
-    Args:
-        spill: the folder of the first pass.
-        target: the Zarr group.
-        band: the samples to write.
-        layouts: layouts of the bucket's arrays, by the suffix that each adds to the bucket's path.
-        table: the table to add their pieces to.
-    """
+    """Write one band of samples into the arrays of its bucket and their pieces to a table; return the files' names."""
     path, capacity = band.bucket.path, band.bucket.capacity
     pieces = _read_pieces(spill, band.bucket, band.first, band.first + band.samples)
     table.add(pieces.table(band, band.first))
@@ -412,16 +393,8 @@ def write_array_band(
     return names
 
 
-def write_shard(
-    spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: GroupedTable
-) -> WrittenShard:
-    """Write one token shard with a sample per entry, without padding."""
-    shard_format = FORMATS[name]
-    file = target / f"{shard.name}{shard_format.suffix}"
-    return shard_format.write(_entries(spill, shard, table), file, **settings)
-
-
 def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Documents]:
+    """Yield samples of a shard without padding, and write their pieces to a table."""
     capacity, masked = shard.bucket.capacity, shard.tokens.masked
     rows = max(GROUP_TOKENS // capacity, 1)
     for first in range(shard.first, shard.first + shard.samples, rows):
@@ -525,7 +498,9 @@ class ComposedOutput(TokenOutput):
 
     def layouts(self, capacity: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
         """Return the layouts of a bucket's arrays, by the suffix that each adds to the bucket's path."""
-        chunk = (_chunk_rows(capacity), capacity)
+        # A power of two, so that it divides a band.
+        rows = min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
+        chunk = (rows, capacity)
         tokens = Layout(capacity, dtype, end_of_text, self.zarr_format, self.codec, chunk, self.checksum)
         mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
         return {"": tokens} | (mask if masked else {})
@@ -566,13 +541,20 @@ class ComposedWriter(TokenWriter):
                 masked = masked or not columns[LOSS_MASK].values.to_numpy().all()
             return pa.table(columns)
 
-        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=_sizes)
+        def sizes(batch: pa.RecordBatch) -> Longs:
+            return np.asarray(batch.column(N_TOKENS), np.int64)
+
+        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=sizes)
         write_text(spill / f"{part:05d}.facts", json.dumps({"masked": bool(masked)}))
 
     def _kept_columns(self, table: pa.Table) -> dict[str, Any]:
         """Return the columns to spill, with exactly one end of text per document unless it has no tokens."""
         domains = self.settings.domains
-        _check_columns(table, domains)
+        if WINDOWS in table.column_names:
+            raise StageError(NO_WINDOWS)
+        check_masked(table, "composed")
+        if domains is not None:
+            check_text_column(table, domains, "composed.domains")
         empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
         filled = pc.invert(empty)
         end, asked, most = self._end_of_text(), self._asked_type(), self._vocabulary_size()
@@ -601,22 +583,32 @@ class ComposedWriter(TokenWriter):
         stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
         if not any(each.sizes.any() for each in stretches):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
-        files = [spill / f"{part:05d}.facts" for part in range(parts)]
-        bring(*files)
-        masked = [json.loads(file.read_text("utf-8"))["masked"] for file in files]
-        facts = TokenFacts(str(schema.field(TOKENS).type.value_type), any(masked))
+        masked = any(each["masked"] for each in spilled_json(spill, parts, ".facts"))
+        facts = TokenFacts(str(schema.field(TOKENS).type.value_type), masked)
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
         for stretch in stretches:
             folder = self._folder(stretch.group)
             for split, (start, stop) in self._splits(stretch).items():
                 where = (split, stretch.group, folder, len(plans), stretch.start + start)
                 plans.append(plan_split(spill, strategy, seed, stretch.sizes[start:stop], where))
-        _check_samples(plans, strategy)
+        if not any(each.composition.samples for each in plans if each.split == "train"):
+            raise FormatError(
+                "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
+                f"smallest capacity of {strategy.label}, {strategy.capacities[0]:,}"
+            )
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
         if self.settings.format == "zarr":
             self._lay_out(target, buckets, facts)
-        return [*self._sample_tasks(buckets, facts), *_document_tasks(plans), *_related_tasks(plans)]
+        samples, documents = enumerate(self._sample_files(buckets, facts)), enumerate(_document_tables(plans))
+        return [
+            *(WriteTask(f"samples-{number:06d}", ("samples", each)) for number, each in samples),
+            *(WriteTask(f"documents-{number:06d}", ("documents", *each)) for number, each in documents),
+            *(
+                WriteTask(f"related-{each.plan:06d}", ("related", each.plan, each.first_document, each.documents))
+                for each in plans
+            ),
+        ]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
         """Write one band or shard with its table of pieces, or a table of documents, or measure relatedness."""
@@ -633,8 +625,9 @@ class ComposedWriter(TokenWriter):
                 layouts = self._layouts(here.bucket.capacity, here.tokens)
                 names = write_array_band(spill, target, here, layouts, pieces)
             else:
-                settings = self._shard_settings(here.tokens.dtype)
-                shard = write_shard(spill, target, here, self.settings.format, settings, pieces)
+                form = FORMATS[self.settings.format]
+                path, settings = target / f"{here.name}{form.suffix}", self._shard_settings(here.tokens.dtype)
+                shard = form.write(_entries(spill, here, pieces), path, **settings)
                 names, known = [Path(each).relative_to(target).as_posix() for each in shard.files], shard.sha256
         return {"bucket": here.bucket.path, "files": file_entries(target, [*names, table], known)}
 
@@ -707,15 +700,12 @@ class ComposedWriter(TokenWriter):
             return BAND
         return max(self.settings.shard_bytes // (capacity * np.dtype(facts.dtype).itemsize), 1)
 
-    def _sample_tasks(self, buckets: Sequence[PlannedBucket], facts: TokenFacts) -> Iterator[WriteTask]:
-        number = 0
+    def _sample_files(self, buckets: Sequence[PlannedBucket], facts: TokenFacts) -> Iterator[SampleFile]:
         for bucket in buckets:
             most = self._file_samples(bucket.capacity, facts)
-            for file, first in enumerate(range(0, bucket.samples, most)):
-                counts = file, first, min(most, bucket.samples - first)
-                here = SampleFile(bucket, *counts, facts, self.settings.joins)
-                yield WriteTask(f"samples-{number:06d}", ("samples", here))
-                number += 1
+            for number, first in enumerate(range(0, bucket.samples, most)):
+                counts = number, first, min(most, bucket.samples - first)
+                yield SampleFile(bucket, *counts, facts, self.settings.joins)
 
     def _entry(
         self, plan: PlannedSplit, bucket: PlannedBucket, facts: TokenFacts, written: Sequence[dict[str, Any]]
@@ -723,7 +713,7 @@ class ComposedWriter(TokenWriter):
         """Describe a bucket; its identity is a digest of its files and of the settings that determine their reading."""
         files = {name: each for one in written if one["bucket"] == bucket.path for name, each in one["files"].items()}
         digests = [(name, files[name]["sha256"]) for name in sorted(files)]
-        about = [self.settings.format, facts.dtype, self._masked(facts), self._end_of_text(), bucket.samples, digests]
+        about = [self.settings.format, facts.dtype, self._masked(facts), self._end_of_text()]
         counts = {name: getattr(bucket, name) for name in ("capacity", "samples", "pieces", "documents", "tokens")}
         return {
             "path": bucket.path,
@@ -731,7 +721,7 @@ class ComposedWriter(TokenWriter):
             "domain": plan.name,
             **counts,
             "file_samples": self._file_samples(bucket.capacity, facts),
-            "identity": hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32],
+            "identity": bucket_identity(about, bucket.samples, digests),
         }
 
     def _masked(self, facts: TokenFacts) -> bool:
@@ -748,47 +738,14 @@ class ComposedWriter(TokenWriter):
         return FORMATS[self.settings.format].settings("write", settings)
 
 
-def _chunk_rows(capacity: int) -> int:
-    """Return the number of samples in an inner chunk, a power of two so that it divides a band."""
-    return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
+def bucket_identity(about: Sequence[Any], samples: int, digests: Sequence[tuple[str, str]]) -> str:
+    """Return the identity of a bucket with these settings, number of samples, and names and SHA-256 of files."""
+    return hashlib.sha256(json.dumps([*about, samples, digests]).encode()).hexdigest()[:32]
 
 
-def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    lengths: npt.NDArray[np.int64] = batch.column(N_TOKENS).to_numpy()
-    return lengths
-
-
-def _check_columns(table: pa.Table, domains: str | None) -> None:
-    if WINDOWS in table.column_names:
-        raise StageError(NO_WINDOWS)
-    if MASKED in table.column_names and LOSS_MASK not in table.column_names:
-        raise StageError(
-            f"composed would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
-            f"which gives {LOSS_MASK!r} too, or drop the column"
-        )
-    if domains is not None:
-        check_text_column(table, domains, "composed.domains")
-
-
-def _check_samples(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:
-    if not any(each.composition.samples for each in plans if each.split == "train"):
-        raise FormatError(
-            "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
-            f"smallest capacity of {strategy.label}, {strategy.capacities[0]:,}"
-        )
-
-
-def _related_tasks(plans: Sequence[PlannedSplit]) -> Iterator[WriteTask]:
-    for each in plans:
-        yield WriteTask(f"related-{each.plan:06d}", ("related", each.plan, each.first_document, each.documents))
-
-
-def _document_tasks(plans: Sequence[PlannedSplit]) -> Iterator[WriteTask]:
-    number = 0
+def _document_tables(plans: Sequence[PlannedSplit]) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of each table of documents, and the bounds of its documents in the order."""
     for each in plans:
         for file, first in enumerate(range(0, each.documents, FILE_DOCUMENTS)):
             start, stop = each.first_document + first, each.first_document + min(first + FILE_DOCUMENTS, each.documents)
-            yield WriteTask(
-                f"documents-{number:06d}", ("documents", f"documents/{each.path}/{file:05d}.parquet", start, stop)
-            )
-            number += 1
+            yield f"documents/{each.path}/{file:05d}.parquet", start, stop

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,14 +25,7 @@ TABLE_BYTES = 1 << 16
 
 
 def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[str]) -> pa.Table | None:
-    """Return recorded columns of rows ``start:stop`` of a split, or None if the rectangle has no such table.
-
-    Args:
-        root: folder or URL of the rectangle.
-        split: such as ``train``.
-        start: first row.
-        stop: row after the last.
-        columns: the columns to read; missing ones are ignored.
+    """Return those of ``columns`` that are recorded for rows ``start:stop`` of a split, or None without a table.
 
     Raises:
         SourceError: the table cannot be read.
@@ -124,7 +116,7 @@ class Rectangle(Source):
         with ThreadPoolExecutor(REQUESTS) if is_url(self._root()) else nullcontext() as pool:
             for block in range(start // chunk_rows, -(-stop // chunk_rows)):
                 try:
-                    read = [_row_of_chunks(each, block, pool) for each in arrays]
+                    read = [each.read_band(block, pool.map if pool else map) for each in arrays]
                 except CorruptionError as broken:
                     if bad_files.policy == "error":
                         raise
@@ -142,7 +134,7 @@ class Rectangle(Source):
         return root
 
     def _split_names(self) -> list[str]:
-        """Return the splits that have metadata, or only the first if there is none, to raise its error."""
+        # Without any split, opening the first raises the error.
         return [split for split in SPLITS if has_split(self._root(), split)] or [SPLITS[0]]
 
     def _open(self, split: str) -> SplitArray:
@@ -161,15 +153,8 @@ class Rectangle(Source):
         return window
 
     def _ids(self, split: str, start: int, stop: int) -> pa.Array:
-        """Read the ids of some rows; they are null if there is no rows table."""
         table = read_rows(self._root(), split, start, stop, ["id"])
         return pa.nulls(stop - start, pa.string()) if table is None else table["id"].combine_chunks()
-
-
-def _row_of_chunks(array: SplitArray, block: int, pool: ThreadPoolExecutor | None) -> "np.ndarray[Any, Any]":
-    """Read the chunks of one row of chunks, and join them along columns."""
-    columns, read = range(array.layout.chunk_grid[1]), partial(array.read_chunk, block)
-    return np.concatenate(list(map(read, columns) if pool is None else pool.map(read, columns)), axis=1)
 
 
 def _table(rows: "list[np.ndarray[Any, Any]]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:

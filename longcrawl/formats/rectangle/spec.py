@@ -44,22 +44,18 @@ the bands of rows whose files are all present, as a dense array that knows their
 
 Changed bytes in files that longcrawl wrote also raise CorruptionError. Shards carry a crc32c after each chunk,
 compared whenever the chunk is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when
-it is first read. Metadata is compared with ``rectangle.json`` when a split is opened. :attr:`SplitArray.checksum` names
-the checksum in use. In arrays without one, changed bytes are detected only if blosc detects them.
+it is first read. Metadata is compared with ``rectangle.json`` when a split is opened. In arrays without checksums,
+changed bytes are detected only if blosc detects them.
 
-The reader holds no lock, so it survives a fork in the middle of a read by another thread.
-
-Metadata may be damaged or hostile: every number is compared with a limit before anything is allocated or listed by it.
-
-zarr-python chooses the implementation of a codec by its configuration. While an array is opened, ``checked_codecs`` of
-:mod:`longcrawl.formats.rectangle.zarr_reader` configures ones that check sizes. Without them a chunk of some kB could
-fill the memory, and a cut blosc chunk would end the process.
+The reader holds no lock, so it survives a fork in the middle of a read by another thread. Metadata may be damaged or
+hostile: every number is compared with a limit before anything is allocated or listed by it.
 """
 
 import hashlib
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +63,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
 from struct import Struct
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -82,6 +78,7 @@ from longcrawl.io.structured import load_json
 from longcrawl.urls import is_url
 
 Pair = tuple[int, int]
+T = TypeVar("T")
 
 MOST_ROWS = MOST_COLUMNS = 2**31
 MOST_TOKENS = 2**48
@@ -167,11 +164,7 @@ class ArrayLayout:
 
 
 def parse_layout(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
-    """Parse the array metadata of either Zarr format.
-
-    Raises:
-        FormatError: it does not describe a two-dimensional array of tokens or flags, or exceeds a limit.
-    """
+    """Parse the array metadata of either Zarr format; raise FormatError unless it is of tokens or flags in 2-D."""
     with unreadable(f"the Zarr metadata of {where}", FormatError, "copy it again from where the array was made"):
         layout = _parse_v2(metadata, where) if metadata["zarr_format"] == 2 else _parse_v3(metadata, where)
     _check_limits(layout, where)
@@ -336,26 +329,20 @@ def _dtype(name: Any, where: str) -> "np.dtype[Any]":
 
 @dataclass(frozen=True)
 class Band:
-    """Rows of an array that are stored in one row of files.
-
-    Attributes:
-        number: index of the row of files, counted from 0.
-        rows: row numbers as delivered to the reader.
-        stored: the same rows as numbered in the array.
-    """
+    """Rows of an array that are stored in one row of files."""
 
     number: int
+    """Index of the row of files, counted from 0."""
     rows: range
+    """Row numbers as delivered to the reader."""
     stored: range
+    """The same rows as numbered in the array."""
 
 
 def whole_bands(layout: ArrayLayout, files: Iterable[str], columns: int | None = None) -> tuple[int, ...]:
-    """Return the numbers of the bands with a complete set of files.
+    """Return the numbers of the bands whose files are all present, or those of the first ``columns`` tokens of a row.
 
-    Args:
-        layout: of the array.
-        files: names of the present files; unknown names are ignored.
-        columns: number of leading tokens of each row whose files are needed; None for all.
+    Unknown names among ``files`` are ignored.
     """
     rows, tokens = layout.chunks_per_file[0], layout.shape[1] if columns is None else columns
     needed = -(-tokens // layout.file_shape[1])
@@ -376,13 +363,7 @@ def bands_of(layout: ArrayLayout, numbers: Iterable[int]) -> tuple[Band, ...]:
     return tuple(found)
 
 
-def dense_layout(layout: ArrayLayout, bands: tuple[Band, ...]) -> ArrayLayout:
-    """Return the layout of an array that consists of these bands."""
-    return replace(layout, shape=(bands[-1].rows.stop if bands else 0, layout.shape[1]))
-
-
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
-
 OnMissingChunks = Literal["error", "skip", "fill"]
 """Treatment of a missing chunk or shard file: raise an error, skip its band, or read it as the fill value."""
 
@@ -429,11 +410,7 @@ class Folder:
         return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
 
     def files(self, name: str) -> set[str]:
-        """List the files of an array by their paths in its folder.
-
-        Raises:
-            FormatError: the store cannot be listed.
-        """
+        """List the files of an array by their paths in its folder; raise FormatError if the store cannot be listed."""
         where = f"{self.root}/{name}"
         if not is_url(self.root):
             return set(list_files(Path(where)))
@@ -442,102 +419,95 @@ class Folder:
             listed: Iterable[str] = ask(where, partial(files.find, path))
         except (FileNotFoundError, NotYetError) as unlisted:
             raise FormatError(f"{where} cannot be listed, to see what is there: copy it here first") from unlisted
-
         return {file.removeprefix(path).lstrip("/") for file in listed}
 
 
-class ChunkReader(Protocol):
-    """Interface of the readers that decode the chunks of one array."""
-
-    def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Decode one chunk, clipped to the array's shape."""
-
-    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Decode several chunks of one file."""
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """Location, layout and recorded checksums of an array.
-
-    Attributes:
-        root: the folder or URL of the rectangle.
-        name: of the array in it.
-        layout: shape, chunks and codecs.
-        file_checksums: SHA-256 of the array's files by their paths in ``root``, only if each file is one unsharded
-            chunk, which is read whole.
-    """
+@dataclass(eq=False)
+class ChunkReader(ABC):
+    """Base of the readers that decode the chunks of one array; attributes are those of :class:`SplitArray`."""
 
     root: str
     name: str
     layout: ArrayLayout
     file_checksums: Mapping[str, str]
+    on_missing_chunks: OnMissingChunks
 
-    def corrupt(self, place: tuple[int, int], why: str) -> CorruptionError:
+    @abstractmethod
+    def read(self, row_chunk: int, column_chunk: int) -> Tokens:
+        """Decode one chunk, clipped to the array's shape."""
+
+    def read_file(self, places: Sequence[Pair]) -> list[Tokens]:
+        """Decode several chunks of one file."""
+        return [self.read(*place) for place in places]
+
+    def file(self, place: Pair) -> str:
+        """Return the path or URL of the file that holds a chunk."""
+        return f"{self.root}/{self.name}/{self.layout.file_name(*place)}"
+
+    def missing(self, place: Pair) -> CorruptionError:
+        """Return the error for a missing chunk file, which plain Zarr would silently read as fill value."""
+        return CorruptionError(
+            f"{self.file(place)} is missing, which holds chunk {place}; fetch it, or take complete rows alone with "
+            "on_missing_chunks='skip'"
+        )
+
+    def corrupt(self, place: Pair, why: str) -> CorruptionError:
         """Return the error for a chunk that differs from what was written."""
         rows = self.layout.clip(*place)[0]
         return CorruptionError(
-            f"{self.root}/{self.name}/{self.layout.file_name(*place)}: chunk {place}, rows {rows.start:,} to "
-            f"{rows.stop - 1:,}, is corrupt ({why}): copy this file again; longcrawl verify {self.root} lists all"
+            f"{self.file(place)}: chunk {place}, rows {rows.start:,} to {rows.stop - 1:,}, is corrupt ({why}): copy "
+            f"this file again; longcrawl verify {self.root} lists all"
         )
 
-    def check_file(self, place: tuple[int, int], content: bytes) -> None:
+    def check_file(self, place: Pair, content: bytes) -> None:
         """Raise CorruptionError if the file of an unsharded chunk differs from its recorded checksum."""
         expected = self.file_checksums.get(f"{self.name}/{self.layout.file_name(*place)}")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise self.corrupt(place, "it differs from its SHA-256")
 
 
-class DirectReader:
+@dataclass(eq=False)
+class DirectReader(ChunkReader):
     """Reader of blosc chunks, sharded or not, without zarr-python; remote files are read by ranges of bytes."""
 
-    def __init__(self, array: StoredArray, on_missing_chunks: OnMissingChunks) -> None:
+    def __post_init__(self) -> None:
         import numcodecs.blosc
 
         # Blosc has one thread pool per process behind one lock, which dies in a fork; zarr also switches it off.
         numcodecs.blosc.use_threads = False
         self._decompress: Callable[[npt.NDArray[np.uint8], Tokens], Any] = numcodecs.blosc.decompress
-        self._array, self._layout, self._on_missing_chunks = array, array.layout, on_missing_chunks
-        self._folder = f"{array.root}/{array.name}"
-        self._open_shard = lru_cache(maxsize=OPEN_SHARDS)(partial(_Shard, array.layout))
-        self._checked = set[tuple[int, int]]()
+        self._open_shard = lru_cache(maxsize=OPEN_SHARDS)(partial(_Shard, self.layout))
+        self._checked = set[Pair]()
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Decode one chunk, clipped to the array's shape."""
-        layout = self._layout
-        path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
+        place = row_chunk, column_chunk
+        path = self.file(place)
         try:
-            packed = (
-                self._whole(path, (row_chunk, column_chunk))
-                if layout.index_at == "none"
-                else self._open_shard(path).read(row_chunk, column_chunk)
-            )
+            sharded = self.layout.index_at != "none"
+            packed = self._open_shard(path).read(*place) if sharded else self._whole(path, place)
         except FileNotFoundError as missing:
-            if self._on_missing_chunks == "error":
-                raise missing_chunk(path, row_chunk, column_chunk) from missing
+            if self.on_missing_chunks == "error":
+                raise self.missing(place) from missing
             packed = None
-        return self._clipped(packed, row_chunk, column_chunk)
+        return self.decode(packed, *place)
 
-    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
+    def read_file(self, places: Sequence[Pair]) -> list[Tokens]:
         """Decode several chunks of one file; neighbours in a remote file are fetched together."""
-        layout = self._layout
-        path = f"{self._folder}/{layout.file_name(*places[0])}"
-        if layout.index_at == "none" or len(places) == 1 or not is_url(path):
-            return [self.read(*place) for place in places]
+        path = self.file(places[0])
+        if self.layout.index_at == "none" or len(places) == 1 or not is_url(path):
+            return super().read_file(places)
         try:
             packed = self._open_shard(path).read_joined(places)
         except FileNotFoundError as missing:
-            if self._on_missing_chunks == "error":
-                raise missing_chunk(path, *places[0]) from missing
+            if self.on_missing_chunks == "error":
+                raise self.missing(places[0]) from missing
             packed = [None] * len(places)
-        return [self._clipped(each, *place) for each, place in zip(packed, places, strict=True)]
+        return [self.decode(each, *place) for each, place in zip(packed, places, strict=True)]
 
-    def decode(self, packed: bytes, place: tuple[int, int]) -> Tokens:
-        """Decode the stored bytes of a chunk, clipped to the array's shape."""
-        return self._clipped(packed, *place)
-
-    def _clipped(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
-        layout = self._layout
+    def decode(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
+        """Decode the stored bytes of a chunk, or None for one of fill values, clipped to the array's shape."""
+        layout = self.layout
         # For a small chunk, slices and paths would take as long as decoding does.
         height = min(layout.chunks[0], layout.shape[0] - row_chunk * layout.chunks[0])
         width = min(layout.chunks[1], layout.shape[1] - column_chunk * layout.chunks[1])
@@ -545,46 +515,36 @@ class DirectReader:
             return np.full((height, width), layout.fill_value, layout.dtype)
         return self._decode(packed, (row_chunk, column_chunk))[:height, :width]
 
-    def _whole(self, path: str, place: tuple[int, int]) -> bytes:
-        if is_url(path):
-            content = fetch(path)
-        else:
-            file = open_ranges(path)
-            content = file.read(0, file.size)
+    def _whole(self, path: str, place: Pair) -> bytes:
+        content = fetch(path) if is_url(path) else Path(path).read_bytes()
         if place not in self._checked:
-            self._array.check_file(place, content)
+            self.check_file(place, content)
             self._checked.add(place)
         return content
 
-    def _decode(self, packed: bytes, place: tuple[int, int]) -> Tokens:
+    def _decode(self, packed: bytes, place: Pair) -> Tokens:
         stored = np.frombuffer(packed, np.uint8)
-        if self._layout.checksum == "crc32c":
+        if self.layout.checksum == "crc32c":
             if len(stored) < CHECKSUM_BYTES or not _matches(stored):
-                raise self._array.corrupt(place, "it differs from its crc32c")
+                raise self.corrupt(place, "it differs from its crc32c")
             stored = stored[:-CHECKSUM_BYTES]
-        wrong = wrong_blosc_header(packed[:BLOSC_HEADER], len(stored), self._layout.chunk_bytes)
-        if wrong:
-            raise self._array.corrupt(place, wrong)
-        chunk: Tokens = np.empty(self._layout.chunks, self._layout.dtype)
+        if wrong := wrong_blosc_header(packed[:BLOSC_HEADER], len(stored), self.layout.chunk_bytes):
+            raise self.corrupt(place, wrong)
+        chunk: Tokens = np.empty(self.layout.chunks, self.layout.dtype)
         try:
             self._decompress(stored, chunk)
         except (RuntimeError, ValueError) as failed:
-            raise self._array.corrupt(place, f"it does not decode: {failed}") from failed
+            raise self.corrupt(place, f"it does not decode: {failed}") from failed
         return chunk
 
 
 def wrong_blosc_header(
     header: bytes, stored_bytes: int, decoded_bytes: int | None, most: int = MOST_CHUNK_BYTES
 ) -> str | None:
-    """Check the sizes in a blosc header, and return a description of what is wrong, or None.
+    """Return what is wrong with the sizes in the 16 bytes of a blosc header, or None.
 
-    Blosc trusts its header and would read past the end of a cut chunk.
-
-    Args:
-        header: the first 16 bytes of a chunk.
-        stored_bytes: the number of stored bytes.
-        decoded_bytes: the number of bytes the chunk must decode to, or None if only the limit is known.
-        most: the limit to check if ``decoded_bytes`` is None.
+    Blosc trusts its header and would read past the end of a cut chunk. The chunk must decode to ``decoded_bytes`` or,
+    if that is None, to at most ``most`` bytes.
     """
     decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
     if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= most)):
@@ -663,26 +623,15 @@ def _matches(stored: npt.NDArray[np.uint8]) -> bool:
     return checksum.to_bytes(CHECKSUM_BYTES, "little") == stored[-CHECKSUM_BYTES:].tobytes()
 
 
-def missing_chunk(file: str, row_chunk: int, column_chunk: int) -> CorruptionError:
-    """Return the error for a missing chunk file, which plain Zarr would silently read as fill value."""
-    return CorruptionError(
-        f"{file} is missing, which holds chunk ({row_chunk}, {column_chunk}); fetch it, or take complete rows alone "
-        "with on_missing_chunks='skip'"
-    )
-
-
 Engine = Literal["auto", "direct", "zarr"]
 """Decoder of chunks: "direct" (blosc), "zarr" (zarr-python), or "auto" for direct if it can read the array."""
 
 GPT2_END_OF_TEXT = 50256
 """Default end-of-text id, for rectangles that record none, such as the original LongCrawl64."""
-
 DESCRIPTION = "rectangle.json"
 VERSION = 1
-
 DESCRIPTIONS = (DESCRIPTION, "composed.json")
 """Files with all checksums: of a rectangle, and of a composed dataset, whose splits are folders of arrays."""
-
 LOSS_MASK_SUFFIX = "_loss_mask"
 """Suffix that turns the name of a split into that of its loss mask: ``train_loss_mask``."""
 
@@ -695,8 +644,8 @@ class SplitArray:
         root: the rectangle's folder or URL.
         name: the array's folder in it: ``train`` or ``train.zarr``.
         layout: shape, dtype, chunk shape and fill value.
-        end_of_text: id that separates documents, from the group's attributes.
-        vocabulary_size: upper bound of ids (exclusive), from the group's attributes, or None if it is not recorded.
+        end_of_text: id that separates documents.
+        vocabulary_size: upper bound of ids (exclusive), or None if it is not recorded.
         engine: the engine that reads, never "auto".
         on_missing_chunks: the treatment of missing files.
         masked: whether the rectangle records that its splits have loss masks, see :func:`open_loss_mask`.
@@ -721,17 +670,12 @@ class SplitArray:
     _reader: ChunkReader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        reader: ChunkReader
-        stored = StoredArray(self.root, self.name, self.stored or self.layout, self.file_checksums)
+        # Found by name: zarr takes 0.1 s to import, and its reader needs this module.
+        zarr = "longcrawl.formats.rectangle.zarr_reader:ZarrReader"
+        reader: type[ChunkReader] = DirectReader if self.engine == "direct" else resolve_name(zarr)
         missing: OnMissingChunks = "fill" if self.on_missing_chunks == "fill" else "error"
-        if self.engine == "direct":
-            reader = DirectReader(stored, missing)
-        else:
-            # Found by name: zarr takes 0.1 s to import, and its reader needs this module.
-            reader = resolve_name("longcrawl.formats.rectangle.zarr_reader:ZarrReader")(
-                stored, Folder(self.root), missing
-            )
-        object.__setattr__(self, "_reader", reader)
+        stored = self.stored or self.layout
+        object.__setattr__(self, "_reader", reader(self.root, self.name, stored, self.file_checksums, missing))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
@@ -766,20 +710,20 @@ class SplitArray:
             )
         return self._reader.read(self._stored_chunk(row_chunk), column_chunk)
 
+    def read_band(self, row_chunk: int, mapped: Callable[..., Iterable[Tokens]] = map) -> Tokens:
+        """Decode the rows of one row of chunks; ``mapped`` calls a function for each chunk, as ``map`` does."""
+        chunks = list(mapped(partial(self.read_chunk, row_chunk), range(self.layout.chunk_grid[1])))
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=1)
+
     def read_chunks(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
         """Decode several chunks of one file (:meth:`file_of`), and fetch neighbours in a remote file together."""
         return self._reader.read_file([(self._stored_chunk(row), column) for row, column in places])
 
     def decode(self, content: bytes, row_chunk: int, column_chunk: int) -> Tokens:
-        """Decode the bytes of an unsharded chunk, as :meth:`read_chunk` does.
-
-        Raises:
-            CorruptionError: they do not decode.
-            FormatError: the array is not one of blosc chunks in files of their own.
-        """
+        """Decode the bytes of an unsharded blosc chunk, as :meth:`read_chunk` does; FormatError for other arrays."""
         if not isinstance(self._reader, DirectReader) or self.layout.index_at != "none":
             raise FormatError(f"{self.root}/{self.name} has no chunks in files of their own: read them with read_chunk")
-        return self._reader.decode(content, (self._stored_chunk(row_chunk), column_chunk))
+        return self._reader.decode(content, self._stored_chunk(row_chunk), column_chunk)
 
     def file_of(self, row_chunk: int, column_chunk: int) -> str:
         """Return the name of the file that holds a chunk."""
@@ -867,7 +811,8 @@ def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
     bands = bands_of(array.layout, kept)
     if bands == array.bands:
         return array
-    return replace(array, layout=dense_layout(array.layout, bands), stored=array.layout, kept=kept)
+    shape = bands[-1].rows.stop if bands else 0, array.layout.shape[1]
+    return replace(array, layout=replace(array.layout, shape=shape), stored=array.layout, kept=kept)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -912,12 +857,12 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         folder.root,
         name,
         layout,
-        _end_of_text(folder.root, attributes),
+        _count(folder.root, attributes, "end_of_text", GPT2_END_OF_TEXT, "a token id", 0),
         chosen,
         on_missing_chunks,
         attributes.get("loss_mask") is True,
         {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
-        _vocabulary_size(folder.root, attributes),
+        _count(folder.root, attributes, "vocabulary_size", None, "a number of ids", 1),
         attributes["rolled"] if isinstance(attributes.get("rolled"), bool) else None,
     )
 
@@ -964,18 +909,11 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
     raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
 
 
-def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
-    end_of_text = attributes.get("end_of_text", GPT2_END_OF_TEXT)
-    if not isinstance(end_of_text, int) or isinstance(end_of_text, bool) or end_of_text < 0:
-        raise FormatError(f"{root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
-    return end_of_text
-
-
-def _vocabulary_size(root: str, attributes: Mapping[str, Any]) -> int | None:
-    size = attributes.get("vocabulary_size")
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise FormatError(f"{root}: the attribute vocabulary_size must be a number of ids, it is {size!r}")
-    return size
+def _count(root: str, attributes: Mapping[str, Any], name: str, default: T, kind: str, least: int) -> int | T:
+    value = attributes.get(name, default)
+    if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+        return value
+    raise FormatError(f"{root}: the attribute {name} must be {kind}, it is {value!r}")
 
 
 def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[str, Any] | None:

@@ -10,9 +10,9 @@ chunk as zeros, "!" in GPT-2's vocabulary.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -49,23 +49,22 @@ from longcrawl.formats.order import (
     split_rows,
 )
 from longcrawl.formats.rectangle import spec
-from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION, ArrayLayout
+from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.token_output import TOKENIZER, TokenOutput, TokenWriter, decode_beginning
+from longcrawl.formats.token_output import TOKENIZER, TokenOutput, TokenWriter, check_masked, decode_beginning
 from longcrawl.formats.token_rows import FOUND, token_table
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
 from longcrawl.io.stored_tables import read_table, table_writer, write_table
 from longcrawl.io.structured import is_sealed, verify_files
-from longcrawl.tokens.tokenize import LOSS_MASK, MASKED, loss_mask_of_tokens
+from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
 """Checksum that each chunk carries, so that readers detect changed bytes."""
 
 BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
-INNER_ROWS = 64
-CHUNK_COLUMNS = 2048
+INNER_ROWS, CHUNK_COLUMNS = 64, 2048
 ORIGINS = pa.schema([("id", pa.string()), ("url", pa.string()), ("roll", pa.int64()), ("n_tokens", pa.int64())])
 
 
@@ -120,12 +119,7 @@ class Layout:
 def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> list[str]:
     """Write the metadata of a group with empty arrays, and return the paths of its files in the group.
 
-    A repetition after a crash gives the same files.
-
-    Args:
-        target: the group's folder.
-        arrays: layout and rows of each array, by its name, which may be a path. All have one Zarr format.
-        attributes: of the group.
+    ``arrays`` has the layout and rows of each array by its path in the group; all have one Zarr format.
     """
     import zarr
 
@@ -149,9 +143,6 @@ def gather(
 
     Tokens are (rows, context_length), with rows padded to whole chunks. The loss mask has the same rows with eight
     flags per byte, or zero columns if not ``masked``.
-
-    Raises:
-        FormatError: a spill file is cut.
     """
     places = read_order(spill, start, stop)
     height = layout.whole_chunks(len(places))
@@ -202,7 +193,11 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
 def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
     """Return the columns to spill for documents that are rows: tokens, packed loss mask if any, and origins."""
     tokens = column(table, TOKENS, "a rectangle")
-    _check_type(tokens.type)
+    if getattr(tokens.type, "value_type", None) not in (pa.uint16(), pa.uint32()):
+        raise StageError(
+            f"a rectangle takes tokens of type uint16 or uint32, these are {tokens.type}: cast the column, or use "
+            "tokenize"
+        )
     _check_lengths(table, tokens, context_length)
     columns = {TOKENS: tokens}
     flags = _packed_mask(table, context_length)
@@ -224,14 +219,6 @@ def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return lengths
 
 
-def _check_type(tokens: pa.DataType) -> None:
-    value = getattr(tokens, "value_type", None)
-    if value not in (pa.uint16(), pa.uint32()):
-        raise StageError(
-            f"a rectangle takes tokens of type uint16 or uint32, these are {tokens}: cast the column, or use tokenize"
-        )
-
-
 def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> None:
     lengths = pc.fill_null(pc.list_value_length(tokens), 0)
     wrong = pc.index(pc.not_equal(lengths, context_length), True).as_py()
@@ -245,12 +232,8 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
 
 def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
     """Pack the loss mask of rows of ``context_length`` tokens to eight flags per byte, or return None without one."""
+    check_masked(table, "a rectangle")
     if LOSS_MASK not in table.column_names:
-        if MASKED in table.column_names:
-            raise StageError(
-                f"a rectangle would lose the column {MASKED!r}, which is of the text: make tokens with the stage "
-                f"tokenize, which gives {LOSS_MASK!r} too, or drop the column"
-            )
         return None
     lengths = np.full(table.num_rows, context_length, np.int64)
     flags = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
@@ -346,12 +329,8 @@ class RectangleWriter(TokenWriter):
             )
         layouts = self._layouts(dtype, masked=masked)
         splits = split_rows(self.settings.heldout, rows)
-        arrays = {
-            f"{split}{suffix}": (layout, stop - start)
-            for split, (start, stop) in splits.items()
-            for suffix, layout in layouts.items()
-        }
-        lay_out(target, arrays, self._group_attributes(masked=masked))
+        rows_of = {split: stop - start for split, (start, stop) in splits.items()}
+        lay_out(target, _arrays_of(rows_of, layouts), self._group_attributes(masked=masked))
         return [
             WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()
@@ -388,7 +367,11 @@ class RectangleWriter(TokenWriter):
         shapes: dict[str, list[int]] = {}
         for split in sorted({each["split"] for each in written}):
             bands = [each for each in written if each["split"] == split]
-            _join([spill / f"rows-{each['task']}.parquet" for each in bands], target / "rows" / f"{split}.parquet")
+            tables = [spill / f"rows-{each['task']}.parquet" for each in bands]
+            path = target / "rows" / f"{split}.parquet"
+            with whole_file(path) as beside, table_writer(beside, pq.read_schema(tables[0])) as joined:
+                for table_of_band in tables:
+                    joined.write_table(read_table(table_of_band))
             shapes[split] = [sum(each["rows"] for each in bands), self.context_length]
             for each in bands:
                 files |= each["files"]
@@ -415,10 +398,8 @@ class RectangleWriter(TokenWriter):
         return self._attributes() | {"rolled": self.rolled} | ({"loss_mask": True} if masked else {})
 
 
-def _join(pieces: Sequence[Path], path: Path) -> None:
-    with whole_file(path) as beside, table_writer(beside, pq.read_schema(pieces[0])) as joined:
-        for piece in pieces:
-            joined.write_table(read_table(piece))
+def _arrays_of(rows: Mapping[str, int], layouts: Mapping[str, Layout]) -> dict[str, tuple[Layout, int]]:
+    return {f"{split}{suffix}": (layout, rows[split]) for split in rows for suffix, layout in layouts.items()}
 
 
 ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped", "rolled", "loss_mask")
@@ -426,13 +407,7 @@ ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped", "ro
 
 
 def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -> Removal:
-    """Rewrite the changed bands of a rectangle without some documents; see :class:`longcrawl.core.outputs.Result`.
-
-    Args:
-        folder: of the rectangle.
-        ids: ids of the documents, strings.
-        layouts: layouts of a split's arrays, by the suffix that each adds to the split's name.
-    """
+    """Rewrite the changed bands of a rectangle; ``layouts`` are of a split's arrays, by suffix of their names."""
     changes, proof, splits = Changes(folder, spec.read_description(folder)), Proof(PROOF_TOKENS), list[_Split]()
     shapes = changes.described["shapes"]
     for name in list(shapes):
@@ -447,42 +422,30 @@ def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -
     gone = sum(len(split.gone) for split in splits)
     if gone:
         attributes = {name: changes.described[name] for name in ATTRIBUTES if name in changes.described}
-        arrays = {
-            f"{split}{suffix}": (layout, rows)
-            for split, (rows, _) in shapes.items()
-            for suffix, layout in layouts.items()
-        }
+        arrays = _arrays_of({split: rows for split, (rows, _) in shapes.items()}, layouts)
         changes.changed += lay_out(folder, arrays, attributes)
     return changes.finish(spec.DESCRIPTION, gone, proof)
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A split with rows to remove; their places are filled with rows from its end.
-
-    Attributes:
-        changes: edits of the rectangle.
-        name: of the split.
-        table: the table of all its rows.
-        gone: int64, ascending, the rows to remove.
-
-    Raises:
-        FormatError: all rows would be removed.
-    """
+    """A split with rows to remove; their places are filled with rows from its end."""
 
     changes: Changes
     name: str
     table: pa.Table
+    """The table of all its rows."""
     gone: Longs
+    """int64, ascending, the rows to remove."""
 
     def __post_init__(self) -> None:
         if len(self.gone) == self.table.num_rows:
             raise FormatError(f"all rows of the split {self.name!r} would be gone: run the recipe again without them")
 
     @cached_property
-    def ids(self) -> list[Any]:
-        """Ids of all rows."""
-        return list(self.table["id"].to_pylist())
+    def ids(self) -> list[bytes]:
+        """Ids of all rows, for digests."""
+        return [str(each).encode("utf-8", "surrogatepass") for each in self.table["id"].to_pylist()]
 
     @cached_property
     def source(self) -> Longs:
@@ -501,49 +464,36 @@ class _Split:
         """Bands to delete."""
         return range(-(-len(self.source) // BAND), -(-len(self.ids) // BAND))
 
-    def rows(self, band: int) -> range:
-        """Return the old rows of a band."""
-        return range(band * BAND, min((band + 1) * BAND, len(self.ids)))
-
     def note(self, proof: Proof) -> None:
         """Record in the proof the rows of all bands that are rewritten or deleted."""
-        reader, removed = _Rows(spec.open_split(self.changes.folder, self.name)), set(self.gone.tolist())
-        for row in (row for band in (*self.written, *self.dropped) for row in self.rows(band)):
-            proof.before(self.id_of(row), reader.read(row), kept=row not in removed)
-
-    def id_of(self, row: int) -> bytes:
-        """Return the id of an old row as bytes for a digest."""
-        return str(self.ids[row]).encode("utf-8", "surrogatepass")
+        read, removed = _row_reader(spec.open_split(self.changes.folder, self.name)), set(self.gone.tolist())
+        for band in (*self.written, *self.dropped):
+            for row in range(band * BAND, min((band + 1) * BAND, len(self.ids))):
+                proof.before(self.ids[row], read(row), kept=row not in removed)
 
 
 def _rewrite(split: _Split, layouts: dict[str, Layout], proof: Proof) -> None:
     folder, tokens = split.changes.folder, spec.open_split(split.changes.folder, split.name)
     arrays = {"": tokens}
     if len(layouts) > 1:
-        arrays[spec.LOSS_MASK_SUFFIX] = spec.open_loss_mask(tokens)
+        arrays[LOSS_MASK_SUFFIX] = spec.open_loss_mask(tokens)
     for suffix, array in arrays.items():
-        reader = _Rows(array)
+        read = _row_reader(array)
         # Only the last rewritten band and those after it supply rows, so bands are read before they are replaced.
         for band in split.written:
             source = split.source[band * BAND : (band + 1) * BAND].tolist()
             shape = layouts[suffix].whole_chunks(len(source)), array.shape[1]
             values = np.full(shape, layouts[suffix].fill_value, array.dtype)
             for place, row in enumerate(source):
-                values[place] = reader.read(row)
+                values[place] = read(row)
             split.changes.changed += write_band(folder, f"{split.name}{suffix}", band, values, layouts[suffix])
             for place, row in enumerate(source if suffix == "" else ()):
-                proof.after(split.id_of(row), values[place])
+                proof.after(split.ids[row], values[place])
                 proof.look([values[place]])
-        _drop_bands(split, array)
-
-
-def _drop_bands(split: _Split, array: spec.SplitArray) -> None:
-    """Delete the files of dropped bands."""
-    layout = array.layout
-    for name in [name for name in split.changes.described["files"] if name.startswith(f"{array.name}/")]:
-        corner = layout.chunk_of_file(name.removeprefix(f"{array.name}/"))
-        if corner is not None and corner[0] * layout.chunks[0] // BAND in split.dropped:
-            split.changes.drop(name)
+        for name in [name for name in split.changes.described["files"] if name.startswith(f"{array.name}/")]:
+            corner = array.layout.chunk_of_file(name.removeprefix(f"{array.name}/"))
+            if corner is not None and corner[0] * array.layout.chunks[0] // BAND in split.dropped:
+                split.changes.drop(name)
 
 
 def _write_rows(split: _Split) -> None:
@@ -557,21 +507,10 @@ def _write_rows(split: _Split) -> None:
     split.changes.changed.append(file)
 
 
-class _Rows:
-    """Reader of rows that keeps the last decoded row of chunks."""
-
-    def __init__(self, array: spec.SplitArray) -> None:
-        self._array, self._block = array, -1
-        self._rows: npt.NDArray[Any] = np.empty(0)
-
-    def read(self, row: int) -> npt.NDArray[Any]:
-        height = self._array.layout.chunks[0]
-        if row // height != self._block:
-            self._block = row // height
-            columns = range(self._array.layout.chunk_grid[1])
-            self._rows = np.concatenate([self._array.read_chunk(self._block, each) for each in columns], axis=1)
-        found: npt.NDArray[Any] = self._rows[row % height]
-        return found
+def _row_reader(array: spec.SplitArray) -> Callable[[int], npt.NDArray[Any]]:
+    """Return a function that reads a row, and keeps the last decoded row of chunks."""
+    height, read = array.layout.chunks[0], lru_cache(maxsize=1)(array.read_band)
+    return lambda row: read(row // height)[row % height]
 
 
 MOST_NAMED = 1000
@@ -641,10 +580,10 @@ class RectangleRows(TokenRows):
         for band in range(start // height, -(-stop // height)):
             first, last = max(start, band * height), min(stop, (band + 1) * height)
             here = slice(first - band * height, last - band * height)
-            flags = None if mask is None else _read_band(mask, band)[here].reshape(-1)
+            flags: Any = None if mask is None else mask.read_band(band)[here].reshape(-1)
             lengths = np.full(last - first, length, np.int64)
             yield token_table(
-                origins.slice(first, last - first), _read_band(array, band)[here].reshape(-1), lengths, flags
+                origins.slice(first, last - first), array.read_band(band)[here].reshape(-1), lengths, flags
             )
 
 
@@ -774,7 +713,7 @@ class RectangleResult(Result):
         if not 0 <= row < opened.shape[0]:
             raise FormatError(f"{folder} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
         origin = _origin(folder, split, row)
-        tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
+        tokens = np.roll(_row_reader(opened)(row), -(origin.get("roll") or 0))
         layout = opened.layout
         shard = f" in shards {layout.file_shape}" if layout.index_at != "none" else ""
         return RectangleInspection(
@@ -833,10 +772,9 @@ def _arrays(path: Path) -> list[str]:
     )
 
 
-def _row(array: spec.SplitArray, row: int) -> Any:
-    rows = array.layout.chunks[0]
-    columns = range(array.layout.chunk_grid[1])
-    return np.concatenate([array.read_chunk(row // rows, column)[row % rows] for column in columns])
+def _open_array(path: Path, name: str) -> spec.SplitArray:
+    array = spec.open_split(path, name.removesuffix(".zarr").removesuffix(LOSS_MASK_SUFFIX))
+    return spec.open_loss_mask(array) if name.endswith(LOSS_MASK_SUFFIX) else array
 
 
 def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
@@ -844,65 +782,45 @@ def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
         if not (path / split).is_dir():
             yield f"split {split} is missing"
             continue
-        extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / split)} - described["files"].keys()
-        yield from (f"{name} is not part of this rectangle" for name in sorted(extra))
-        try:
-            array = spec.open_split(path, split)
-        except FormatError as broken:
-            yield f"{split} cannot be opened: {broken}"
-            continue
-        if list(array.shape) != shape:
-            yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
-        if described.get("loss_mask"):
-            yield from _wrong_loss_mask(path, array, described)
-
-
-def _wrong_loss_mask(path: Path, tokens: spec.SplitArray, described: dict[str, Any]) -> Iterator[str]:
-    name = f"{tokens.name}{spec.LOSS_MASK_SUFFIX}"
-    extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / name)} - described["files"].keys()
-    yield from (f"{each} is not part of this rectangle" for each in sorted(extra))
-    try:
-        spec.open_loss_mask(tokens)
-    except FormatError as broken:
-        yield f"{name} cannot be opened: {broken}"
+        for name in (split, split + LOSS_MASK_SUFFIX) if described.get("loss_mask") else (split,):
+            there = {file.relative_to(path).as_posix() for file in _chunk_files(path / name)}
+            yield from (f"{each} is not part of this rectangle" for each in sorted(there - described["files"].keys()))
+            try:
+                array = _open_array(path, name)
+            except FormatError as broken:
+                yield f"{name} cannot be opened: {broken}"
+                break
+            if name == split and list(array.shape) != shape:
+                yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
 
 
 def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
     try:
-        split = folder.removesuffix(".zarr").removesuffix(spec.LOSS_MASK_SUFFIX)
-        array = spec.open_split(path, split)
-        array = spec.open_loss_mask(array) if folder.endswith(spec.LOSS_MASK_SUFFIX) else array
+        array = _open_array(path, folder)
     except FormatError as broken:
         yield f"{folder} cannot be opened: {broken}"
         return
-    layout, grid = array.layout, array.layout.chunk_grid
-    down, across = layout.chunks_per_file
+    layout, (rows, columns), (down, across) = array.layout, array.layout.chunk_grid, array.layout.chunks_per_file
     names = sorted(file.relative_to(path / folder).as_posix() for file in _chunk_files(path / folder))
     present = {name: layout.chunk_of_file(name) for name in names}
     for name, corner in present.items():
         if corner is None:
             yield f"{folder}/{name} is outside the shape {array.shape}: the shape is wrong"
             continue
-        rows, columns = (
-            range(first, min(first + many, most))
-            for first, many, most in zip(corner, (down, across), grid, strict=True)
-        )
+        top, left = corner
         try:
-            for chunk in product(rows, columns):
+            for chunk in product(range(top, min(top + down, rows)), range(left, min(left + across, columns))):
                 array.read_chunk(*chunk)
         except CorruptionError as broken:
             yield f"{folder}/{name} does not decode: {broken}"
-    yield from _missing_files(folder, layout, {corner for corner in present.values() if corner is not None})
-
-
-def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]) -> Iterator[str]:
-    """Name the first missing files, and count the others: with a wrong shape there may be millions."""
-    (rows, columns), (down, across) = layout.chunk_grid, layout.chunks_per_file
+    there = set(present.values())
+    # With a wrong shape, millions of files may be missing.
     corners = ((row, column) for row in range(0, rows, down) for column in range(0, columns, across))
     for corner in islice((corner for corner in corners if corner not in there), MOST_NAMED):
         yield f"{folder}/{layout.file_name(*corner)} is missing and would be read as {layout.fill_value}"
-    if layout.files - len(there) > MOST_NAMED:
-        yield f"{folder} lacks {layout.files - len(there) - MOST_NAMED:,} more files"
+    lacking = layout.files - len(there - {None})
+    if lacking > MOST_NAMED:
+        yield f"{folder} lacks {lacking - MOST_NAMED:,} more files"
 
 
 def _chunk_files(folder: Path) -> Iterator[Path]:
@@ -930,7 +848,3 @@ def _decode(folder: Path, tokens: Any) -> str | None:
             f"a row of {folder} is not JSON-escaped from its start, so its rows table is not its own: {broken}; "
             f"type longcrawl verify {folder}"
         ) from broken
-
-
-def _read_band(array: spec.SplitArray, band: int) -> npt.NDArray[Any]:
-    return np.concatenate([array.read_chunk(band, column) for column in range(array.layout.chunk_grid[1])], axis=1)

@@ -13,8 +13,9 @@ import lzma
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -26,94 +27,69 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.registry import get_codec_class, register_codec, register_pipeline
 
 from longcrawl.errors import SourceError, reason_of
-from longcrawl.formats.rectangle.spec import (
-    BLOSC_HEADER,
-    Folder,
-    OnMissingChunks,
-    StoredArray,
-    Tokens,
-    missing_chunk,
-    wrong_blosc_header,
-)
+from longcrawl.formats.rectangle.spec import BLOSC_HEADER, ChunkReader, Folder, Pair, Tokens, wrong_blosc_header
 from longcrawl.io.file_systems import ask, verdict_of
 from longcrawl.urls import is_url
 
 
-class ZarrReader:
+@dataclass(eq=False)
+class ZarrReader(ChunkReader):
     """Reader of chunks of any codec from any store through zarr-python."""
 
-    def __init__(self, array: StoredArray, folder: Folder, on_missing_chunks: OnMissingChunks) -> None:
-        self._stored, self._layout = array, array.layout
-        self._folder, self._on_missing_chunks = folder, on_missing_chunks
-        self._checked: set[str] = set()
+    def __post_init__(self) -> None:
+        self._checked = set[str]()
         self._array: Any = None
         self._process = -1
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Decode one chunk, clipped to the array's shape."""
         place = (row_chunk, column_chunk)
-        file = self._layout.file_name(*place)
+        file = self.file(place)
         if file not in self._checked:
-            self._check_file(f"{self._stored.name}/{file}", place)
+            self._look_at(place)
             self._checked.add(file)
-        if is_url(self._stored.root):
-            return self._asked(f"{self._stored.root}/{self._stored.name}/{file}", place)
         try:
-            return self._decoded(place)
+            return ask(file, partial(self._decoded, place)) if is_url(file) else self._decoded(place)
         except OSError as failed:
+            if is_url(file):
+                if isinstance(failed, FileNotFoundError):
+                    raise self.missing(place) from failed
+                raise
             raise SourceError(
-                f"{self._stored.root}/{self._stored.name}/{file} cannot be read ({reason_of(failed)}): check the disk "
-                "and go on from the last state"
+                f"{file} cannot be read ({reason_of(failed)}): check the disk and go on from the last state"
             ) from failed
 
-    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Decode several chunks of one file, one after the other."""
-        return [self.read(*place) for place in places]
-
-    def _asked(self, url: str, place: tuple[int, int]) -> Tokens:
+    def _decoded(self, place: Pair) -> Tokens:
         try:
-            return ask(url, partial(self._decoded, place))
-        except FileNotFoundError as missing:
-            raise missing_chunk(url, *place) from missing
-
-    def _decoded(self, place: tuple[int, int]) -> Tokens:
-        try:
-            chunk: Tokens = self._open()[self._layout.clip(*place)]
+            chunk: Tokens = self._open()[self.layout.clip(*place)]
         except Exception as failed:  # the errors of zarr, its codecs and its stores have no common root
             if verdict_of(failed).kind != "unknown":
                 raise
-            raise self._stored.corrupt(place, f"it does not decode: {reason_of(failed)}") from failed
+            raise self.corrupt(place, f"it does not decode: {reason_of(failed)}") from failed
         return chunk
 
-    def _check_file(self, file: str, place: tuple[int, int]) -> None:
+    def _look_at(self, place: Pair) -> None:
         """Check that a file exists and, if it is a single chunk, compare its checksum before zarr reads it."""
-        content = self._folder.read(file) if self._layout.index_at == "none" else None
-        if content is None and not self._folder.exists(file):
-            if self._on_missing_chunks == "error":
-                raise missing_chunk(f"{self._stored.root}/{file}", *place)
-            return
+        folder, file = Folder(self.root), f"{self.name}/{self.layout.file_name(*place)}"
+        content = folder.read(file) if self.layout.index_at == "none" else None
         if content is not None:
-            self._stored.check_file(place, content)
+            self.check_file(place, content)
+        elif self.on_missing_chunks == "error" and not folder.exists(file):
+            raise self.missing(place)
 
     def _open(self) -> Any:
         # An array opened before a fork waits for an event loop whose thread does not exist in the child.
         if self._process != os.getpid():
-            import zarr
-
             with checked_codecs():
-                array = zarr.open_array(self._stored.root, path=self._stored.name, mode="r")
+                array = zarr.open_array(self.root, path=self.name, mode="r")
             self._array, self._process = array, os.getpid()
         return self._array
 
 
 SLACK_BYTES = 8 << 20
 """Bytes allowed in addition to a chunk's tokens, for checksums and the index of a shard (at most 4 MiB)."""
-
-
 PLAIN = ("blosc", "gzip", "zstd")
 """Codecs that Zarr v3 names without the prefix ``numcodecs.``."""
-
-
 WIDEST_TOKEN = 8
 """Most bytes of a token after the filters of Zarr v2, such as one from differences of int64 to uint16."""
 
@@ -126,10 +102,6 @@ def _of_stream(opened: Callable[[io.BytesIO], Any]) -> Callable[[bytes, int, Any
             raise ValueError(str(broken)) from broken
 
     return decoded
-
-
-def _of_zlib(stored: bytes, most: int, _: Any) -> int:
-    return len(zlib.decompressobj().decompress(stored, most + 1))
 
 
 def _of_lzma(stored: bytes, most: int, codec: Any) -> int:
@@ -146,17 +118,13 @@ def _of_zstd(stored: bytes, most: int, _: Any) -> int:
     return len(decoded)
 
 
-def _of_lz4(stored: bytes, _most: int, _: Any) -> int:
-    return int.from_bytes(stored[:4], "little")
-
-
 DECODED_BYTES: dict[str, Callable[[bytes, int, Any], int]] = {
     "gzip": _of_stream(lambda stored: gzip.GzipFile(fileobj=stored)),
     "bz2": _of_stream(bz2.BZ2File),
-    "zlib": _of_zlib,
+    "zlib": lambda stored, most, _: len(zlib.decompressobj().decompress(stored, most + 1)),
     "lzma": _of_lzma,
     "zstd": _of_zstd,
-    "lz4": _of_lz4,
+    "lz4": lambda stored, _most, _: int.from_bytes(stored[:4], "little"),
 }
 """Functions that return the decoded bytes of each codec, exact up to a limit; other codecs keep the length."""
 

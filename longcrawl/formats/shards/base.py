@@ -29,14 +29,7 @@ Check = Literal["everything", "ends", "sizes"]
 
 @dataclass(frozen=True)
 class Opening:
-    """A shard to decode: its files, and the facts that the caller knows of its tokens.
-
-    Attributes:
-        files: of the shard, tokens first.
-        end_of_text: the id that ends documents, or None if it was not given.
-        vocabulary_size: number of ids, or None if it was not given.
-        checksums: of blocks of the files, if a file of checksums is beside them.
-    """
+    """A shard to decode: its files, tokens first, their checksums if any, and the facts that the caller gave."""
 
     files: tuple[Path, ...]
     end_of_text: int | None
@@ -45,11 +38,9 @@ class Opening:
 
     def compare(self, number: int, stop: int | None = None) -> None:
         """Raise CorruptionError if a block of the file ``number``, up to byte ``stop`` or the end, was changed."""
-        if self.checksums is not None:
-            stem = str(self.files[0])[: -len(self.files[0].suffix)]
-            blocks = self.checksums.files.get(str(self.files[number]).removeprefix(stem))
-            if blocks is not None:
-                blocks.check(0, stop)
+        blocks = self.checksums and self.checksums.files.get(writing.after_stem(self.files[0], self.files[number]))
+        if blocks:
+            blocks.check(0, stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +71,13 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Reading:
-    """A shard to read once, from its first document to its last.
-
-    Attributes:
-        documents: in order, in batches.
-        left_out: descriptions of other content of the files.
-        facts: end of text, vocabulary and tokenizer; None if unknown.
-    """
+    """A shard to read once, from its first document to its last, in batches."""
 
     documents: Iterator[writing.DocumentBatch]
     left_out: tuple[str, ...]
+    """Descriptions of other content of the files."""
     facts: Mapping[str, Any]
+    """End of text, vocabulary and tokenizer; None if unknown."""
 
 
 class ShardFormat(ABC):
@@ -157,8 +144,7 @@ class ShardFormat(ABC):
         Args:
             documents: tables, or one, with a column ``tokens`` and optionally ``overlap`` and ``loss_mask``.
             path: of the file of tokens.
-            dtype: the stored type of a token; "auto" follows from ``vocabulary_size`` or, if that is not given, from
-                the first table.
+            dtype: the stored type of a token; "auto" follows from ``vocabulary_size`` or else from the first table.
             end_of_text: the id that documents end with; None leaves documents as they are.
             terminate: whether it is added if it is "missing", "always", or "never"; None is "missing" if
                 ``end_of_text`` is given.
@@ -213,11 +199,7 @@ class ShardFormat(ABC):
     def verify(
         cls, path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None, **settings: Any
     ) -> Verification:
-        """Check everything, and list all problems; see :meth:`open`.
-
-        Raises:
-            FormatError: there is no such file or setting, or the shard cannot be read without further settings.
-        """
+        """Check everything, and list all problems; arguments and FormatErrors are those of :meth:`open`."""
         cls.settings("verify", settings)
         try:
             shard, found = cls._load(path, end_of_text, vocabulary_size, "everything", settings)
@@ -248,8 +230,9 @@ class ShardFormat(ABC):
     @classmethod
     def settings(cls, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Check the settings of a method, such as ``open``, and return them; raise FormatError for unknown ones."""
-        own = cls.encode if verb == "write" else cls.decode
-        known = sorted(keyword for each in (getattr(cls, verb), own) for keyword in _keywords(each))
+        functions = getattr(cls, verb), cls.encode if verb == "write" else cls.decode
+        parameters = (each for function in functions for each in inspect.signature(function).parameters.values())
+        known = sorted(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
         for name in settings:
             if name not in known:
                 raise FormatError(f"{cls.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
@@ -303,7 +286,13 @@ def shard_format(name: str) -> Any:
 
 
 def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
-    yield from _block_problems(shard, check)
+    try:
+        if check == "ends":
+            shard.compare_index()
+        elif check == "everything" and shard.checksums is not None:
+            shard.checksums.check()
+    except CorruptionError as changed:
+        yield str(changed)
     yield from parsed.of_sizes
     if check != "sizes":
         yield from parsed.of_ends
@@ -316,34 +305,16 @@ def _first_checksums(*files: Path) -> BlockChecksums | None:
     """Read a shard's checksums, and check the first and last block of each file except that of tokens.
 
     These blocks have the data that opening a shard relies on: headers, and the end of the last document.
-
-    Raises:
-        CorruptionError: a file was changed, is missing or was added.
     """
     checksums = read_checksums(files[0], *files)
-    if checksums is not None:
-        for suffix, blocks in checksums.files.items():
-            if blocks.size and suffix != files[0].suffix:
-                blocks.check(0, 1)
-                blocks.check(blocks.size - 1, blocks.size)
+    for suffix, blocks in checksums.files.items() if checksums else ():
+        if blocks.size and suffix != files[0].suffix:
+            blocks.check(0, 1)
+            blocks.check(blocks.size - 1, blocks.size)
     return checksums
 
 
-def _block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
-    """Check blocks of a shard's files, only of its index under "ends", and yield the first changed one."""
-    if shard.checksums is None or check == "sizes":
-        return
-    try:
-        if check == "ends":
-            shard.compare_index()
-        else:
-            shard.checksums.check()
-    except CorruptionError as changed:
-        yield str(changed)
-
-
 def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
-    """Compare every token with the size of the vocabulary, if that is known."""
     tokens, most = shard.tokens, shard.vocabulary_size
     if most is None:
         return
@@ -361,7 +332,6 @@ def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:
-    """Check every byte of a loss mask that is stored as a file."""
     file = Path(f"{shard.path}{LOSS_SUFFIX}")
     flags = np.empty(0, np.uint8) if shard.loss_mask is None else shard.loss_mask.view(np.uint8)
     for first in range(0, len(flags) if file.is_file() else 0, BLOCK):
@@ -370,8 +340,3 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
             byte = first + int(wrong[0])
             yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard again"
             return
-
-
-def _keywords(function: Any) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]

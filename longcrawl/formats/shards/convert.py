@@ -102,31 +102,25 @@ def convert(
     given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
     policy = NOTE if on_loss == "warn" else on_loss
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
-    masks = _Masks() if _takes_masks(pairs, into, source_format, given) else None
+    # All shards get a mask, or none does, since feeds need one in all shards or in none.
+    takes_masks = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
+        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
+    )
+    masks = _Masks() if takes_masks else None
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
         read = find_format(one, source_format).reading(one, given)
         read = read if masks is None else replace(read, documents=masks.of(read.documents))
         shards.append(_write(read, into, other, settings))
-        not_recorded |= {
-            f"{name} {value}": None for name, value in _known(read.facts).items() if name not in into.records
-        }
+        facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
+        not_recorded |= dict.fromkeys(facts)
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
     overlapping = 0 if masks is None else masks.overlapping
     kept = (f"the overlaps of {overlapping:,} documents, by the loss mask",) if overlapping else ()
     return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
-
-
-def _takes_masks(
-    pairs: list[tuple[Path, Path]], into: type[ShardFormat], source_format: str | None, given: Mapping[str, Any]
-) -> bool:
-    """Return whether overlaps become a loss mask, in all shards, since feeds need one in all shards or in none."""
-    return {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
-        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
-    )
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -199,11 +193,9 @@ def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
     """Pair each shard with its target, and return the target format; raise FormatError if a file would be replaced."""
-    folder = source.is_dir()
     into = find_format(target, to) if to is not None else _by_ending(target)
-    if not folder:
-        pairs = [(source, target)]
-    else:
+    pairs = [(source, target)]
+    if source.is_dir():
         found = shards_in(source, source_format, None)
         pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
     for one, other in pairs:

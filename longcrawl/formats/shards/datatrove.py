@@ -18,9 +18,8 @@ fails on a tokenizer's name with ``|``, so such a name is refused here.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +105,7 @@ class Datatrove(ShardFormat):
                 f"{metadata} records {recorded.tokens:,} tokens on line 2, {file.name} has "
                 f"{len(tokens):,}: fetch both again, or remove the metadata"
             )
+        of_ends = () if entries is None else shard.end_problems(entries, len(tokens), index, lambda number: 8 * number)
         return Parsed(
             tokens,
             ends,
@@ -113,9 +113,7 @@ class Datatrove(ShardFormat):
             tokenizer=recorded.tokenizer,
             settings={"token_size": width},
             of_sizes=contradictions,
-            of_ends=()
-            if entries is None
-            else shard.end_problems(entries, len(tokens), index, lambda number: 8 * number),
+            of_ends=of_ends,
         )
 
 
@@ -134,29 +132,26 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
 
 def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
     """Return the bytes of a token, after checking that the file has the number of tokens that its index records."""
-    last = int(entries[-1]) if entries is not None and len(entries) else None if entries is None else 0
-    if given is None and last is None:
-        raise FormatError(
-            f"{file} has no {file.name}{INDEX} and nothing else says how wide its tokens are: open it with "
-            "token_size=2 or token_size=4"
-        )
-    if given is None:
-        given = next((width for width in (2, 4) if last is not None and size == last * width), None)
+    if entries is None:
+        if given is None:
+            raise FormatError(
+                f"{file} has no {file.name}{INDEX} and nothing else says how wide its tokens are: open it with "
+                "token_size=2 or token_size=4"
+            )
+        shard.check_whole(file, size, given)
+        return given
+    last = int(entries[-1]) if len(entries) else 0
+    given = given or next((width for width in (2, 4) if size == last * width), None)
     if given is None:
         raise CorruptionError(
-            f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * (last or 0):,} or "
-            f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them again"
+            f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * last:,} or "
+            f"{4 * last:,}: one of them is cut or has grown, so fetch both again, or write them again"
         )
-    if last is not None:
-        shard.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
-    shard.check_whole(file, size, given)
+    shard.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
     return given
 
 
-@dataclass(frozen=True)
-class _Metadata:
-    """Content of ``.metadata``, None for missing entries."""
-
+class _Metadata(NamedTuple):
     tokenizer: str | None = None
     token_size: int | None = None
     tokens: int | None = None
@@ -186,7 +181,6 @@ def _for_people(tokens: int) -> str:
     ('226 kT', '1.00 MT', '12.0 T')
     """
     exponent = len(str(tokens)) - 1
-    carried = round(tokens / 10**exponent, 2) >= 10
-    exponent += carried
+    exponent += round(tokens / 10**exponent, 2) >= 10
     prefix = ("", "k", "M", "G", "T", "P", "E")[exponent // 3]
     return f"{tokens / 1000 ** (exponent // 3):.{2 - exponent % 3}f} {prefix}T"

@@ -30,41 +30,34 @@ Open = Callable[[str], TokenShard]
 def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, settings: dict[str, Any]) -> Removal:
     """Rewrite the shards that contain some documents; see :class:`longcrawl.core.outputs.Result`.
 
-    A shard without any kept document is deleted, and the last shard of its folder takes its number.
-
-    Args:
-        folder: of the output.
-        name: of its format.
-        ids: ids of the documents, strings.
-        opened: opens a shard by its name.
-        settings: of the format's ``write`` that the description does not record.
+    A shard without any kept document is deleted, and the last shard of its folder takes its number. ``settings`` are
+    those of the format's ``write`` that the description does not record.
     """
     changes, proof, shards = Changes(folder, read_description(folder, name)), Proof(PROOF_TOKENS), list[_Shard]()
     for table in [table for table in changes.described["files"] if table.startswith("documents/")]:
         if len(rows := rows_of_ids(read_table(folder / table, ["id"]), ids)):
-            shards.append(_Shard(table, read_table(folder / table), rows))
-            shards[-1].note(opened, proof)
-    for shard in shards:
-        _rewrite(changes, name, shard, opened, settings, proof)
+            held = _Shard(table, read_table(folder / table), rows)
+            shard, noted = opened(held.path), zip(held.names(), held.stays.tolist(), strict=True)
+            for entry, (name_of, kept) in enumerate(noted):
+                proof.before(name_of, np.asarray(shard.document(entry)), kept=kept)
+            shards.append(held)
+    for held in shards:
+        _rewrite(changes, name, held, opened, settings, proof)
     empty = [table for table in changes.changed if table.startswith("documents/") and table in changes.dropped]
     for table in sorted(empty, reverse=True):
         _fill_number(changes, name, table)
-    return changes.finish(f"{name}.json", sum(len(shard.gone) for shard in shards), proof)
+    return changes.finish(f"{name}.json", sum(len(held.gone) for held in shards), proof)
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """A shard with documents to remove.
-
-    Attributes:
-        table: the name of the table of its documents.
-        documents: the rows of that table.
-        gone: int64, the rows to remove.
-    """
+    """A shard with documents to remove."""
 
     table: str
+    """Name of the table of its documents."""
     documents: pa.Table
     gone: Longs
+    """int64, the rows to remove."""
 
     @property
     def path(self) -> str:
@@ -79,9 +72,7 @@ class _Shard:
     @cached_property
     def here(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """Mask of the kept documents."""
-        here = np.ones(len(self.counts), bool)
-        here[self.gone] = False
-        return here
+        return np.isin(np.arange(len(self.counts)), self.gone, invert=True)
 
     @property
     def stays(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
@@ -90,23 +81,16 @@ class _Shard:
 
     def names(self) -> list[bytes]:
         """Return the id of each entry's document."""
-        names = [str(each).encode("utf-8", "surrogatepass") for each in self.documents["id"].to_pylist()]
-        return [name for name, count in zip(names, self.counts.tolist(), strict=True) for _ in range(count)]
-
-    def note(self, opened: Open, proof: Proof) -> None:
-        """Record all entries of the shard in the proof."""
-        shard = opened(self.path)
-        for entry, (name, kept) in enumerate(zip(self.names(), self.stays.tolist(), strict=True)):
-            proof.before(name, np.asarray(shard.document(entry)), kept=kept)
+        ids = np.repeat(np.array(self.documents["id"].to_pylist(), object), self.counts)
+        return [str(each).encode("utf-8", "surrogatepass") for each in ids]
 
 
 def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: dict[str, Any], proof: Proof) -> None:
     path, table, stays, shard = held.path, held.table, held.stays, opened(held.path)
-    rows, counts, here = held.gone, held.counts, held.here
-    lost = {"documents": len(rows), "entries": int((~stays).sum()), "tokens": _tokens(shard, ~stays)}
-    _count(changes.described, path, lost)
+    tokens = int(np.diff(np.asarray(shard.ends), prepend=0)[~stays].sum())
+    _count(changes.described, path, {"documents": len(held.gone), "entries": int((~stays).sum()), "tokens": tokens})
     beside = [each for each in changes.described["files"] if _of_shard(each, path)]
-    if not here.any():
+    if not held.here.any():
         _count(changes.described, path, {"shards": 1})
         changes.changed.append(table)
         changes.drop(*beside, table)
@@ -124,10 +108,9 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     form = FORMATS[name]
     # Writing does not change the mapped arrays: their old file keeps its bytes, unnamed, until it is unmapped.
     form.write([kept], changes.folder / path, **form.settings("write", given))
-    ends = np.cumsum(counts[here])
-    left = held.documents.filter(pa.array(here))
-    place = left.column_names.index("entry")
-    left = left.set_column(place, "entry", pa.array(ends - counts[here])).combine_chunks()
+    counts, left = held.counts[held.here], held.documents.filter(pa.array(held.here))
+    places = pa.array(np.cumsum(counts) - counts)
+    left = left.set_column(left.column_names.index("entry"), "entry", places).combine_chunks()
     write_table(left, changes.folder / table, compression="zstd", compression_level=3)
     changes.changed += [*beside, table]
     again = opened(path)
@@ -135,10 +118,6 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     for entry, name_of in enumerate(kept_names):
         proof.after(name_of, np.asarray(again.document(entry)))
     proof.look([np.asarray(again.tokens)])
-
-
-def _tokens(shard: TokenShard, entries: Any) -> int:
-    return int(np.diff(np.asarray(shard.ends), prepend=0)[entries].sum())
 
 
 def _entries(shard: TokenShard, entries: Any) -> Documents:
@@ -153,9 +132,7 @@ def _entries(shard: TokenShard, entries: Any) -> Documents:
 
 
 def _of_shard(name: str, shard: str) -> bool:
-    """Return whether a file belongs to a shard: its tokens, or a file beside them with the same stem."""
-    stem = shard.rpartition(".")[0]
-    return name.startswith(f"{stem}.") and not name.startswith("documents/")
+    return name.startswith(f"{shard.rpartition('.')[0]}.") and not name.startswith("documents/")
 
 
 def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
@@ -172,10 +149,8 @@ def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
 def _fill_number(changes: Changes, name: str, table: str) -> None:
     """Rename the last shard of a folder to the number of a deleted one."""
     folder = table.rpartition("/")[0]
-    others = [
-        each for each in changes.described["files"] if each.startswith(f"{folder}/") and each not in changes.dropped
-    ]
-    last = max((each for each in others if each.rpartition("/")[0] == folder), default="")
+    others = [each for each in changes.described["files"] if each.rpartition("/")[0] == folder]
+    last = max((each for each in others if each not in changes.dropped), default="")
     if last <= table:
         return
     suffix = FORMATS[name].suffix
@@ -184,10 +159,9 @@ def _fill_number(changes: Changes, name: str, table: str) -> None:
     names = pa.repeat(f"{new}{suffix}", documents.num_rows)
     documents = documents.set_column(documents.column_names.index("shard"), "shard", names)
     for each in [each for each in changes.described["files"] if _of_shard(each, f"{old}{suffix}")]:
-        there = changes.folder / each
-        there.rename(changes.folder / f"{new}{each.removeprefix(old)}")
-        changes.dropped.append(each)
         moved = f"{new}{each.removeprefix(old)}"
+        (changes.folder / each).rename(changes.folder / moved)
+        changes.dropped.append(each)
         changes.changed.append(moved)
         if moved in changes.dropped:
             changes.dropped.remove(moved)
@@ -203,12 +177,7 @@ DATATROVE = """@software{penedo2024datatrove,
   year = {2024},
   url = {https://github.com/huggingface/datatrove}
 }"""
-WORDS = {
-    "documents": ("document", "documents"),
-    "entries": ("entry", "entries"),
-    "tokens": ("token", "tokens"),
-    "shards": ("shard", "shards"),
-}
+SINGULAR = {"documents": "document", "entries": "entry", "tokens": "token", "shards": "shard"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +194,7 @@ class ShardInspection(Inspection):
     n_tokens: int
 
     def __str__(self) -> str:
-        held = ", ".join(counted(count, *WORDS[name]) for name, count in self.counts.items())
+        held = ", ".join(counted(count, SINGULAR[name], name) for name, count in self.counts.items())
         windows = f", {self.entries:,} windows" if self.entries > 1 else ""
         lines = [
             f"{self.path}  split {self.split}: {held}, {self.dtype}",
@@ -330,14 +299,14 @@ class ShardResult(Result):
             for split, each in splits.items()
         ]
         table = Table([Column("split"), Column("bucket"), *(Column(name, "count") for name in counts)], rows)
-        about = "An entry is a document with its end-of-text token."
+        windows = ""
         if described["max_length"] is not None:
-            about = (
-                "An entry is a document with its end-of-text token, or a window of at most "
-                f"{described['max_length']:,} tokens of one; each but the first begins with the last "
-                f"{described['overlap_size']:,} of the one before."
+            windows = (
+                f", or a window of at most {described['max_length']:,} tokens of one; each but the first begins with "
+                f"the last {described['overlap_size']:,} of the one before"
             )
-        return f"{table.markdown()}\n\n{about} {describe_order(described)}."
+        about = f"An entry is a document with its end-of-text token{windows}. {describe_order(described)}."
+        return f"{table.markdown()}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
         """Report whether documents are whole, and that a trainer composes the samples."""
@@ -379,8 +348,8 @@ class ShardResult(Result):
         """Describe a split and return one document; buckets are numbered one after the other."""
         described = read_description(folder, self.name)
         counts = counts_of_split(folder, described, split, row)
-        tables = [folder / name for name in described["files"] if name.startswith(f"documents/{split}/")]
-        found = read_row(tables, row)
+        files = described["files"].items()
+        found = read_row([folder / name for name, _ in files if name.startswith(f"documents/{split}/")], row)
         if found is None:
             raise CorruptionError(
                 "the tables hold fewer documents than the description records; longcrawl verify shows what is wrong"
@@ -396,9 +365,7 @@ class ShardResult(Result):
             text=_decoded(folder, tokens.tolist(), described),
             counts=counts,
             dtype=described["dtype"],
-            stored_bytes=sum(
-                each["bytes"] for name, each in described["files"].items() if name.startswith(f"{split}/")
-            ),
+            stored_bytes=sum(each["bytes"] for name, each in files if name.startswith(f"{split}/")),
             shard=found["shard"],
             entry=found["entry"],
             entries=found["entries"],

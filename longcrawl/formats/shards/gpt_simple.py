@@ -26,7 +26,7 @@ GPT-Simple 0.1.2 writes it modulo 65,536.
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -127,36 +127,41 @@ def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
     return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 
 
+def read_index_header(index: Path, header: struct.Struct, magic: bytes, at: int, project: str) -> tuple[Any, ...]:
+    """Return the numbers of a header after its magic bytes and version, which is 1 and begins at byte ``at``."""
+    file_bytes(index)
+    with index.open("rb") as file:
+        head = file.read(header.size)
+    if len(head) < header.size or not head.startswith(magic):
+        name = magic.rstrip(b"\0").decode()
+        raise CorruptionError(
+            f"{index} does not begin with {name} and {header.size - len(name)} bytes more: it is not an index of "
+            f"{project}"
+        )
+    _, version, *numbers = header.unpack(head)
+    if version != VERSION:
+        raise FormatError(
+            f"{index} is of version {version:,} at byte {at}, this longcrawl reads {VERSION}: upgrade longcrawl"
+        )
+    return tuple(numbers)
+
+
 def _index_problems(
     index: Path, ends: npt.NDArray[np.int64], overlaps: npt.NDArray[np.uint16], tokens: int
 ) -> Iterator[str]:
     falling = list(end_problems(ends, tokens, index, lambda number: HEADER.size + 8 * (number + 1)))
     yield from falling
-    if falling:
-        return
-    first_overlap = HEADER.size + 8 * (len(ends) + 1)
     too_long = np.flatnonzero(overlaps > np.diff(ends, prepend=0))
-    for number in too_long[:1].tolist():
+    for number in [] if falling else too_long[:1].tolist():
         yield (
-            f"{index} gives at byte {first_overlap + 2 * number:,} document {number:,} an overlap of "
-            f"{int(overlaps[number]):,} tokens, more than it has: write the shard again"
+            f"{index} gives at byte {HEADER.size + 8 * (len(ends) + 1) + 2 * number:,} document {number:,} an overlap "
+            f"of {int(overlaps[number]):,} tokens, more than it has: write the shard again"
         )
 
 
 def _read_header(index: Path) -> tuple[int, int]:
     """Return the bytes of a token and the number of entries, after checking that the size of the index fits them."""
-    file_bytes(index)
-    with index.open("rb") as file:
-        head = file.read(HEADER.size)
-    if len(head) < HEADER.size or head[:4] != MAGIC:
-        raise CorruptionError(
-            f"{index} does not begin with {MAGIC.decode()} and 12 bytes more: it is not an index of GPT-Simple"
-        )
-    _, version, width, entries = HEADER.unpack(head)
-    if version != VERSION:
-        raise FormatError(
-            f"{index} is of version {version:,} at byte 4, this longcrawl reads {VERSION}: upgrade longcrawl"
-        )
+    width, entries = read_index_header(index, HEADER, MAGIC, 4, "GPT-Simple")
     if width not in (2, 4):
         raise CorruptionError(f"{index} has the token type {width:,} at byte 8, where 2 or 4 must be: fetch it again")
     check_size(

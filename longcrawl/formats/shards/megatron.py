@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards.base import Opening, Parsed, shard_format
-from longcrawl.formats.shards.gpt_simple import BinAndIdx
+from longcrawl.formats.shards.gpt_simple import BinAndIdx, read_index_header
 from longcrawl.formats.shards.shard import Documents, check_size, end_problems, file_bytes, map_file
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
@@ -113,38 +113,28 @@ def _index_problems(
     yield from end_problems(sequence_ends, tokens, index, lambda number: HEADER.size + 4 * number, what="sequence")
     pointers = map_file(index, "<i8", sequences, HEADER.size + 4 * sequences)
     for first in range(0, sequences, BLOCK):
-        starts = np.concatenate(
-            [sequence_ends[first - 1 : first] if first else [0], sequence_ends[first:][: BLOCK - 1]]
-        )
-        wrong = np.flatnonzero(pointers[first : first + BLOCK] != starts[: sequences - first] * width)
+        before = sequence_ends[first - 1 : first] if first else [0]
+        starts = np.concatenate([before, sequence_ends[first : min(first + BLOCK, sequences) - 1]]) * width
+        wrong = np.flatnonzero(pointers[first : first + BLOCK] != starts)
         if len(wrong):
             number = first + int(wrong[0])
             yield (
                 f"{index} records at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts "
                 f"at byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
-                f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard again"
+                f"{int(starts[wrong[0]]):,}: fetch it again, or write the shard again"
             )
             break
 
 
 def _read_header(index: Path) -> tuple[int, int, int, bool]:
     """Return bytes of a token, numbers of sequences and of document indices, and whether there are modes."""
-    size = file_bytes(index)
-    with index.open("rb") as file:
-        head = file.read(HEADER.size)
-    if len(head) < HEADER.size or not head.startswith(MAGIC):
-        raise CorruptionError(f"{index} does not begin with MMIDIDX and 27 bytes more: it is not an index of Megatron")
-    _, version, code, sequences, indices = HEADER.unpack(head)
-    if version != VERSION:
-        raise FormatError(
-            f"{index} is of version {version:,} at byte 9, this longcrawl reads {VERSION}: upgrade longcrawl"
-        )
+    code, sequences, indices = read_index_header(index, HEADER, MAGIC, 9, "Megatron")
     if code not in WIDTHS:
         raise FormatError(
             f"{index} has the token type {code} at byte 17, only 8 (uint16) and 4 (int32) are read: write it again"
         )
     expected = HEADER.size + 12 * sequences + 8 * indices
-    has_modes = size == expected + sequences and sequences > 0
+    has_modes = file_bytes(index) == expected + sequences and sequences > 0
     if not has_modes:
         check_size(index, expected, f"and its header, with {sequences:,} sequences and {indices:,} indices, asks for")
     return WIDTHS[code], sequences, indices, has_modes

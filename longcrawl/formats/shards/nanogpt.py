@@ -71,12 +71,13 @@ class NanoGpt(ShardFormat):
     ) -> None:
         """Write tokens batch by batch, and count the documents whose ends could not be found again.
 
+        Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16.
+
         Args:
-            stream: of documents. Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16.
+            stream: of documents.
             files: to write.
             header: "llm.c" for its header, "none" for nanoGPT.
-            place: whether the end-of-text token is at the "end" or the "start" of a document; None for "start" with
-                the header of llm.c and "end" without, as these projects do.
+            place: of the end-of-text token in a document; None for "start" with the header of llm.c, "end" without.
         """
         shard.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
@@ -126,11 +127,8 @@ class NanoGpt(ShardFormat):
             )
         first_byte = HEADER_BYTES if found else 0
         if found:
-            shard.check_size(
-                file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for"
-            )
-        else:
-            shard.check_whole(file, size, width)
+            shard.check_size(file, first_byte + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for")
+        shard.check_whole(file, size - first_byte, width)
         tokens = shard.map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
         at_start = (place or ("start" if found else "end")) == "start"
         end = opening.end_of_text
@@ -163,7 +161,6 @@ class _Marks:
         self._last_is_open = False
 
     def count(self, batch: Documents) -> None:
-        """Count the lost ends of the next documents."""
         if not len(batch.lengths):
             return
         self._documents += len(batch.lengths)
@@ -180,7 +177,6 @@ class _Marks:
         self._lost += int(np.count_nonzero(lost)) + edge
 
     def losses(self) -> list[Loss]:
-        """Describe the lost ends of the documents so far."""
         if self._end_of_text is None:
             unknown = Loss("where {} documents end, as no end_of_text was given", self._documents)
             return [unknown] if self._documents else []
@@ -199,13 +195,8 @@ class _Marks:
         return int(earlier)
 
 
-def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
-    """Return the bytes of a token and the number of tokens, or None if the file does not begin with a header.
-
-    Raises:
-        FormatError: it begins with an unsupported header.
-        CorruptionError: the number of tokens is negative.
-    """
+def _read_header(file: Path) -> tuple[int, int] | None:
+    """Return the bytes of a token and the number of tokens, or None if the file does not begin with a header."""
     with file.open("rb") as opened:
         head = opened.read(HEADER_BYTES)
     if len(head) < HEADER.size:
@@ -218,15 +209,14 @@ def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
         raise CorruptionError(
             f"{file} records at byte 8 that it has {tokens:,} tokens: fetch it again, or write it again"
         )
-    return (2 if VERSIONS[magic][1] == 2 else 4), tokens
+    return VERSIONS[magic][1], tokens
 
 
 def _reject_unknown_header(file: Path, head: bytes) -> None:
     """Raise FormatError if the first 1,024 bytes are an unsupported header.
 
-    They are a header if they begin with a known number and a version. They are also one if only the first 16 numbers
-    are not zero and the first three could be a magic number, a version and a count, which never holds for 500 tokens of
-    text.
+    They are one if they begin with a known number and a version, or if only the first 16 numbers are not zero and the
+    first three could be a magic number, a version and a count, which never holds for 500 tokens of text.
     """
     magic, version, count, *others = np.frombuffer(head, "<u4", len(head) // 4).tolist()
     named = magic in VERSIONS or magic in FOREIGN

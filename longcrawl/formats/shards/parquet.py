@@ -24,17 +24,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, file_bytes
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, file_bytes, map_opened
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
 from longcrawl.io.block_checksums import read_checksums
 from longcrawl.io.stored_tables import table_writer
@@ -146,8 +145,11 @@ def _facts(
     known = _recorded(schema, file)
     others = [name for name in schema.names if name not in OWN and name != column]
     left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
-    known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
-    known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
+    for name, given in (("end_of_text", end_of_text), ("vocabulary_size", vocabulary_size)):
+        if given is not None:
+            if known[name] not in (None, given):
+                raise FormatError(f"{file} records that its {name} is {known[name]:,}, not {given:,}: leave {name} out")
+            known[name] = given
     check_ids(known["end_of_text"], known["vocabulary_size"])
     return known | {"left_out": left_out}
 
@@ -205,9 +207,9 @@ def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
     if column not in schema.names:
         have, fix = ", ".join(schema.names), "make tokens of texts with `longcrawl tokenize`"
         raise FormatError(f"{file} has no column {column!r}, it has {have}: name one as column, or {fix}")
-    value = getattr(schema.field(column).type, "value_type", None)
+    kind = schema.field(column).type
+    value = getattr(kind, "value_type", None)
     if value is None or not pa.types.is_integer(value):
-        kind = schema.field(column).type
         raise FormatError(
             f"{file} has no lists of integers in its column {column!r} but {kind}: name another as column"
         )
@@ -235,14 +237,17 @@ def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Docum
     lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:
         for table in tables:
-            block = _documents(table, file)
+            try:
+                block = documents_of(table)
+            except (FormatError, StageError) as broken:
+                raise CorruptionError(f"{file} contradicts itself: {broken}") from broken
             write_array(ids, block.tokens, dtype)
             lengths.append(block.lengths)
             if block.overlaps is not None:
                 overlaps.append(block.overlaps)
             if block.loss_mask is not None:
                 write_array(flags, block.loss_mask, np.uint8)
-        tokens, mask = _mapped(ids, dtype), _mapped(flags, np.dtype("uint8"))
+        tokens, mask = map_opened(ids, dtype), map_opened(flags, np.uint8)
     counts, shared = np.concatenate(lengths), np.concatenate(overlaps)
     return Documents(
         tokens,
@@ -250,25 +255,6 @@ def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Docum
         shared if len(shared) == len(counts) and len(counts) else None,
         mask.view(np.bool_) if len(mask) == len(tokens) and len(mask) else None,
     )
-
-
-def _documents(table: pa.Table, file: Path) -> Documents:
-    try:
-        return documents_of(table)
-    except (FormatError, StageError) as broken:
-        raise CorruptionError(f"{file} contradicts itself: {broken}") from broken
-
-
-def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
-    file.flush()
-    count = file.tell() // dtype.itemsize
-    return np.memmap(file, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
-
-
-def _agreed(file: Path, name: str, in_file: int | None, given: int | None) -> int | None:
-    if None not in (in_file, given) and in_file != given:
-        raise FormatError(f"{file} records that its {name} is {in_file:,}, not {given:,}: leave {name} out")
-    return in_file if given is None else given
 
 
 def row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -7,11 +7,12 @@ A document is the tokens between two ends in the file. If the file has an end-of
 document.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePath
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +27,10 @@ N_TOKENS = "n_tokens"
 
 OVERLAP = "overlap"
 """Column with the number of tokens that a document repeats from the end of the one before; they have no loss."""
-
 LOSS_SUFFIX = ".loss"
 """Suffix that turns the name of a file of tokens into that of its loss mask, if the mask is a file."""
-
 BLOCK_TOKENS = 1 << 22
 """Tokens processed at a time, unless one document has more."""
-
 LIST_LIMIT = (1 << 31) - 1
 """Most values in an Arrow list column."""
 
@@ -58,8 +56,6 @@ class Documents:
     def table(self) -> pa.Table:
         """Return the columns ``tokens``, ``n_tokens`` (int64) and, if present, ``overlap``, ``loss_mask`` and others.
 
-        The column ``tokens`` shares memory with this object.
-
         Raises:
             FormatError: there are too many tokens for one list column.
         """
@@ -78,16 +74,13 @@ class Documents:
         if self.loss_mask is not None:
             flags = pa.array(self.loss_mask, LOSS_MASK_TYPE.value_type)
             columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, flags)
-        if self.others is not None:
-            columns |= dict(zip(self.others.column_names, self.others.columns, strict=True))
-        return pa.table(columns)
+        others = {} if self.others is None else {name: self.others[name] for name in self.others.column_names}
+        return pa.table(columns | others)
 
 
 @dataclass(frozen=True, eq=False)
 class TokenShard:
-    """An open token shard with memory-mapped arrays, so that opening reads only its index.
-
-    It is pickled as its path and settings, and opened again when it is unpickled.
+    """An open token shard with memory-mapped arrays, pickled as its path and settings.
 
     >>> shard = open_shard("00000_tokens.ds")  # doctest: +SKIP
     >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
@@ -128,7 +121,8 @@ class TokenShard:
         """Pickle without the tokens."""
         if self.opened_by is None:
             raise FormatError(f"a shard of {self.path} that no format has opened cannot be sent to another process")
-        return _reopen, (self.path, *self.opened_by)
+        opener, settings = self.opened_by
+        return partial(opener, self.path, **{**settings, "check": "sizes"}), ()
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
@@ -221,10 +215,6 @@ class TokenShard:
             start = end
 
 
-def _reopen(path: str, opener: Callable[..., TokenShard], settings: Mapping[str, Any]) -> TokenShard:
-    return opener(path, **{**settings, "check": "sizes"})
-
-
 BLOCK = 1 << 22
 
 
@@ -244,11 +234,9 @@ def file_bytes(file: Path) -> int:
 
 def check_size(file: Path, expected: int, because: str) -> None:
     """Raise CorruptionError unless a file has the expected size; the message begins the reason with ``because``."""
-    found = file_bytes(file)
-    if found == expected:
-        return
-    what = f"is cut: it ends at byte {found:,}" if found < expected else f"continues after byte {expected:,}"
-    raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it again")
+    if (found := file_bytes(file)) != expected:
+        what = f"is cut: it ends at byte {found:,}" if found < expected else f"continues after byte {expected:,}"
+        raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it again")
 
 
 def check_whole(file: Path, size: int, width: int) -> None:
@@ -262,9 +250,12 @@ def check_whole(file: Path, size: int, width: int) -> None:
 
 def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
     """Memory-map a part of a file; an empty part gives an empty array."""
-    if not count:
-        return np.empty(0, dtype)
-    return np.memmap(file, dtype, "r", offset, (count,))
+    return np.memmap(file, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
+
+
+def map_opened(file: IO[bytes], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory-map an open file from its beginning; an empty file gives an empty array."""
+    return np.memmap(file, dtype, "r") if file.seek(0, os.SEEK_END) else np.empty(0, dtype)
 
 
 def check_word(name: str, value: Any, words: Any) -> None:
@@ -294,13 +285,8 @@ def end_problems(
 ) -> Iterator[str]:
     """Yield the problems of ends of documents: ends that fall, or that do not reach the last token.
 
-    Args:
-        ends: int64 [documents].
-        tokens: the number of tokens.
-        file: the index, for messages.
-        entry: returns the byte of the file that stores a document's end.
-        what: the name of an entry in messages.
-        unit: the unit of ends in messages.
+    ``file`` is the index, whose byte ``entry(number)`` stores the end of a document. ``what`` and ``unit`` are the
+    names of an entry and of what ends count, for messages.
     """
     previous = 0
     for first in range(0, len(ends), BLOCK):

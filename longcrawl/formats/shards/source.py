@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,11 +60,12 @@ class TokenShards(Source):
     storage_options: StorageOptions = None
 
     beside: ClassVar[tuple[str, ...]] = (".idx",)
-    """Suffixes of the other files of a shard."""
+    """Suffixes of the other files of a shard, which replace that of its file of tokens or follow it."""
+    after_stem: ClassVar[bool] = True
 
     def schema(self) -> pa.Schema:
         """Return ``id``, ``tokens``, ``n_tokens`` and the optional columns that the first readable shard has."""
-        return self._schema
+        return self._schema  # cached, because a remote shard must be fetched for it
 
     @property
     def unique_ids(self) -> bool:
@@ -109,7 +110,6 @@ class TokenShards(Source):
             bad_files.report(part.files[0], str(broken).removeprefix(f"{part.files[0]} "))
 
     def _split_names(self, tree: list[str]) -> dict[str, list[str]]:
-        """Sort the shards among all files of a folder into splits, so that no held-out shard is trained on."""
         suffix = FORMATS[self.name].suffix
         outputs = [posixpath.dirname(name) for name in tree if posixpath.basename(name) == f"{self.name}.json"]
         try:
@@ -117,25 +117,18 @@ class TokenShards(Source):
         except FormatError as unknown:
             raise SourceError(f"{self.data_dir}: {unknown}") from unknown
 
-    def _settings(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
-
     def _files(self, path: str) -> tuple[str, ...]:
         """Return the files of a shard, tokens first; remote ones are listed even if they do not exist."""
-        beside = [*self._beside(path), path + CHECKSUMS]
-        files = [path, *(file for file in beside if is_url(file) or Path(file).is_file())]
-        return tuple(files)
-
-    def _beside(self, path: str) -> list[str]:
-        stem, _ = posixpath.splitext(path)
-        return [stem + suffix for suffix in self.beside]
+        stem = posixpath.splitext(path)[0] if self.after_stem else path
+        beside = [*(stem + suffix for suffix in self.beside), path + CHECKSUMS]
+        return path, *(file for file in beside if is_url(file) or Path(file).is_file())
 
     def _open(self, path: str, check: Check = "everything") -> TokenShard:
-        return FORMATS[self.name].open(path, check=check, **self._settings())
+        settings = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
+        return FORMATS[self.name].open(path, check=check, **settings)
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        """Schema of the first shard that opens; cached, because a remote shard must be fetched for it."""
         first: Exception | None = None
         for part in (part for parts in self.splits().values() for part in parts):
             try:
@@ -151,7 +144,6 @@ class TokenShards(Source):
         raise SourceError(f"the type of tokens is unknown, as no shard can be opened: {first}") from first
 
     def _check_columns(self, shard: TokenShard, schema: pa.Schema) -> None:
-        """Raise FormatError for a shard that does not fit the schema of the first one."""
         kind = schema.field(TOKENS).type.value_type
         if pa.from_numpy_dtype(shard.tokens.dtype).bit_width > kind.bit_width:
             raise FormatError(
@@ -178,9 +170,7 @@ class Datatrove(TokenShards):
     token_size: Literal[2, 4] | None = None
 
     beside: ClassVar[tuple[str, ...]] = (".index", ".loss", ".metadata")
-
-    def _beside(self, path: str) -> list[str]:
-        return [path + suffix for suffix in self.beside]
+    after_stem: ClassVar[bool] = False
 
 
 @source("gpt-simple")
@@ -214,11 +204,7 @@ class NanoGpt(TokenShards):
     beside: ClassVar[tuple[str, ...]] = ()
 
     def splits(self) -> dict[str, list[Part]]:
-        """Return a part per file.
-
-        Raises:
-            SourceError: no file was named or found, or ``end_of_text`` was not named.
-        """
+        """Return a part per file; raise SourceError if ``end_of_text`` was not named, or there is no file."""
         if self.end_of_text is None:
             raise SourceError("source 'nanogpt' finds documents by their end-of-text token: set end_of_text=ID")
         return super().splits()

@@ -26,6 +26,7 @@ remote folders are treated alike.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,7 +40,6 @@ from longcrawl.io.files import list_files
 from longcrawl.io.structured import load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
-
 
 VERSION = 1
 TRAIN = "train"
@@ -114,11 +114,7 @@ def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -
 
 
 def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the usual word for it
-    """Check a token shard completely, and list its problems.
-
-    Raises:
-        FormatError: there is no shard, or its format does not have such a setting.
-    """
+    """Check a token shard completely, and list its problems; FormatErrors are those of :func:`open_shard`."""
     try:
         found = find_format(path, format)
     except CorruptionError as broken:
@@ -141,8 +137,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     Args:
         folder: an output, a run, a split, a bucket, or any other.
         name: of the format; None for all.
-        split: "train" for shards that are not held out, "val" or another usual name for those that are, None for all;
-            see :func:`sort_into_splits`.
+        split: such as "train" or "val", see :func:`sort_into_splits`; None for all.
 
     Raises:
         FormatError: there are no shards, or the split of one is unknown.
@@ -152,6 +147,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
     runs = {output.rpartition("/")[0] for output in outputs if output} | _runs(folder, there)
+    run_tables = {_below(run, table) for run in runs for table in RUN_TABLES}
     found = []
     for file in (file for file in there if Path(file).suffix in suffixes):
         output = next((each for each in reversed(_folders(file)) if each in outputs), None)
@@ -159,7 +155,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
             format_name, listed = outputs[output]
             if file in listed and name in (None, format_name):
                 found.append(file)
-        elif not (beside_shards(file, folders) or _in_table_of_run(file, runs)):
+        elif not (beside_shards(file, folders) or run_tables.intersection(_folders(file))):
             found.append(file)
     splits = {} if split is None else sort_into_splits(found, outputs)
     chosen = found if split is None else splits.get(named_split(split, splits.__contains__), [])
@@ -209,9 +205,7 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
 def beside_shards(name: str, folders: Collection[str]) -> bool:
     """Return whether a file is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
 
-    Args:
-        name: path of the file, relative.
-        folders: all existing folders, relative, "" for the one that names are relative to.
+    ``folders`` are all existing folders, relative, "" for the one that names are relative to.
     """
     return any(
         PurePosixPath(folder).name in TABLES and _below(folder.rpartition("/")[0], split) in folders
@@ -226,11 +220,6 @@ def _runs(folder: Path, files: list[str]) -> set[str]:
     return {file.rpartition("/")[0] for file in manifests if "longcrawl_run" in (_read_object(folder / file) or {})}
 
 
-def _in_table_of_run(name: str, runs: Collection[str]) -> bool:
-    """Return whether a file is in a folder of tables of a run, beside its output, such as ``tokens``."""
-    return any(folder in {_below(run, table) for run in runs for table in RUN_TABLES} for folder in _folders(name))
-
-
 def described_shards(description: Path) -> list[str] | None:
     """Return the files in splits that an output's description lists, by relative path, or None for other files."""
     described = _read_object(description)
@@ -241,11 +230,10 @@ def described_shards(description: Path) -> list[str] | None:
 
 def _read_object(file: Path) -> dict[str, Any] | None:
     """Read a JSON object, or return None if the file is missing or is not a JSON object."""
-    try:
+    with suppress(OSError, ValueError):
         found = load_json(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:

@@ -1,8 +1,7 @@
 """Writes token shards as the output of a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,6 @@ from longcrawl.errors import StageError
 from longcrawl.formats.documents import folder_name
 from longcrawl.formats.order import (
     SpillReader,
-    Stretch,
     ahead,
     cut,
     exchange_order,
@@ -31,15 +29,7 @@ from longcrawl.formats.order import (
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
-from longcrawl.formats.shards.writing import (
-    OnLoss,
-    TokenType,
-    WrittenShard,
-    entries_of,
-    spilled_columns,
-    stored_type,
-    token_bytes,
-)
+from longcrawl.formats.shards.writing import OnLoss, TokenType, entries_of, spilled_columns, stored_type, token_bytes
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
@@ -205,10 +195,11 @@ class ShardWriter(TokenWriter):
         tasks: list[WriteTask] = []
         for stretch in stretches:
             folder = (self._bucket_folder(stretch.group),) if by_bucket else ()
-            for split, shards in self._splits(stretch):
-                for number, bounds in enumerate(shards):
+            of = f" of {self.settings.buckets} {stretch.group!r}" if by_bucket else ""
+            for split, bounds in split_rows(self.settings.heldout, len(stretch.sizes), "val", of).items():
+                for number, shard in enumerate(cut(stretch, *bounds, self.settings.shard_bytes)):
                     path = "/".join([split, *folder, f"{number:05d}"])
-                    tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, stretch.group, *bounds)))
+                    tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, stretch.group, *shard)))
         return tasks
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
@@ -217,9 +208,15 @@ class ShardWriter(TokenWriter):
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
         gathered = _Gathered(name, self._regular)
-        groups = ahead(partial(self._read, SpillReader(spill)), row_groups(spill, start, stop, GROUP_BYTES))
+        spilled = SpillReader(spill)
+
+        def read(places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
+            table = spilled.read(places)
+            return table, *self._entries(table)
+
+        groups = ahead(read, row_groups(spill, start, stop, GROUP_BYTES))
         entries = (gathered.add(*group) for group in groups)
-        shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
+        shard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
         recorded = pa.concat_tables(gathered.documents).combine_chunks()
         write_table(recorded, target / table, compression="zstd", compression_level=3)
@@ -247,15 +244,13 @@ class ShardWriter(TokenWriter):
             "splits": _totals(written),
         }
         if self.settings.buckets is not None:
-            values = list(dict.fromkeys(each["bucket"] for each in written))
+            groups: dict[str | None, list[dict[str, Any]]] = {}
+            for each in written:
+                groups.setdefault(each["bucket"], []).append(each)
             described["bucket_column"] = self.settings.buckets
             described["buckets"] = [
-                {
-                    "bucket": value,
-                    "folder": self._bucket_folder(value),
-                    "splits": _totals([each for each in written if each["bucket"] == value]),
-                }
-                for value in values
+                {"bucket": value, "folder": self._bucket_folder(value), "splits": _totals(group)}
+                for value, group in groups.items()
             ]
         files = [each["files"] for each in written]
         if self.tokenize is not None:
@@ -268,10 +263,6 @@ class ShardWriter(TokenWriter):
     def _regular(self) -> bool:
         """Whether the sizes of windows determine where they start, because all documents are cut alike."""
         return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
-
-    def _read(self, spilled: SpillReader, places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
-        table = spilled.read(places)
-        return table, *self._entries(table)
 
     def _entries(self, table: pa.Table) -> tuple[Documents, Longs]:
         # Without overlaps no window needs a mask.
@@ -302,22 +293,17 @@ class ShardWriter(TokenWriter):
             settings["tokenizer"] = self.tokenize.tokenizer if file is None else file.name
         return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
 
-    def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
-        rows = len(stretch.sizes)
-        of = f" of {self.settings.buckets} {stretch.group!r}" if self.settings.buckets is not None else ""
-        splits = split_rows(self.settings.heldout, rows, "val", of)
-        return [(split, cut(stretch, *bounds, self.settings.shard_bytes)) for split, bounds in splits.items()]
-
     def _bucket_folder(self, value: str | None) -> str:
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
 
 
+@dataclass
 class _Gathered:
-    def __init__(self, shard: str, regular: bool) -> None:  # noqa: FBT001  # private to this module
-        self.shard, self.regular = shard, regular
-        self.documents: list[pa.Table] = []
-        self.dtype = ""
-        self._entries = 0
+    shard: str
+    regular: bool
+    documents: list[pa.Table] = field(default_factory=list)
+    dtype: str = ""
+    _entries: int = 0
 
     def add(self, table: pa.Table, entries: Documents, counts: Longs) -> Documents:
         """Record some documents with the places of their entries, and return the entries."""

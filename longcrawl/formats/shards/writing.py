@@ -32,16 +32,12 @@ TokenType = Literal["auto", "uint16", "uint32"]
 
 If the vocabulary is unknown, "auto" is the type of the first documents, or uint32 for integers other than uint16.
 """
-
 Terminate = Literal["missing", "always", "never"]
 """Rule for adding ``end_of_text`` to a document: if the document lacks it at its place, always, or never."""
-
 OnLoss = Literal["error", "warn"]
 """Treatment of content that a format cannot store: write nothing, or warn and write the rest."""
-
 Place = Literal["end", "start"]
 """Position of the end-of-text token in a document."""
-
 NOTE = "note"
 """Policy of :func:`longcrawl.convert` for "warn", which collects losses to warn once for all shards."""
 
@@ -92,7 +88,6 @@ class DocumentStream:
     Raises:
         FormatError: tokens are missing, null or negative, or ids exceed the token type or the vocabulary.
         StageError: there is no column ``tokens``, or a loss mask does not fit it.
-
     """
 
     source: Iterable[DocumentBatch] | DocumentBatch
@@ -170,7 +165,6 @@ class DocumentStream:
         raise FormatError(f"document {number:,} has the id {bad:,}, but {self._reason(bad)}")
 
     def _reason(self, bad: int) -> str:
-        """Describe why an id cannot be stored, and how to fix it."""
         if bad < 0:
             return "ids begin with 0: fix the tokens, or drop the document"
         if bad >= 1 << 32:
@@ -217,7 +211,7 @@ class DocumentStream:
 
 
 def _spread(values: npt.NDArray[Any], starts: Longs, lengths: Longs, places: Longs, count: int) -> npt.NDArray[Any]:
-    """Copy stretches of an array to ``places`` in a new array of ``count`` values, otherwise uninitialised."""
+    """Copy stretches of an array to ``places`` in a new array of ``count`` values."""
     given, made = np.ascontiguousarray(values), np.empty(count, values.dtype)
     width = values.dtype.itemsize
     copy_values(given.ctypes.data + starts * width, lengths * width, places * width, made.view(np.uint8))
@@ -236,7 +230,6 @@ def documents_of(table: pa.Table) -> Documents:
     Raises:
         FormatError: the tokens are not lists of integers, or contain nulls.
         StageError: there is no column ``tokens``, or a loss mask does not fit it.
-
     """
     if not isinstance(table, pa.Table):
         raise FormatError(
@@ -301,17 +294,12 @@ def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike)
 
 
 class NewFiles:
-    """Files of a shard while they are written, under temporary names beside the final ones.
-
-    Attributes:
-        path: of the shard, for messages.
-        digested: the opened files, by the part of their names after the shard's stem.
-
-    """
+    """Files of a shard while they are written, under temporary names beside the final ones."""
 
     def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:
         self.path, self._besides, self._opened = path, besides, opened
         self.digested = dict[str, DigestedFile]()
+        """The opened files, by the part of their names after the shard's stem."""
 
     def beside(self, suffix: str) -> Path:
         """Return the temporary path of a file."""
@@ -334,16 +322,16 @@ class NewFiles:
 
 @contextmanager
 def whole_shard(*files: Path) -> Iterator[NewFiles]:
-    """Open the files of a shard for writing; they get their names when the block ends without an error.
+    """Open the files of a shard, tokens first, for writing; they get their names when the block ends without an error.
 
-    The first file is that of tokens. The last is the index, which determines what belongs to the data: the index of
-    other data is removed first, and the new one is published last. A file that the block did not write is removed from
-    its final path. The checksums of all files are written last, see :mod:`longcrawl.io.block_checksums`.
+    The last file is the index, which determines what belongs to the data: the index of other data is removed first, and
+    the new one is published last. A file that the block did not write is removed. The checksums of all files are
+    written last, see :mod:`longcrawl.io.block_checksums`.
     """
     sums = checksums_beside(files[0])
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    besides = {_after_stem(files[0], file): partial_path(file) for file in files}
+    besides = {after_stem(files[0], file): partial_path(file) for file in files}
     try:
         with ExitStack() as opened:
             new = NewFiles(files[0], besides, opened)
@@ -351,8 +339,10 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
         written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
         checksums = checksums_of(written, {suffix: file.crc32c for suffix, file in new.digested.items()})
         named = dict(zip(besides, files, strict=True))
+        there = {suffix: file for suffix, file in named.items() if file.exists()}
+        same = all(suffix in written and checksum(file) == checksum(written[suffix]) for suffix, file in there.items())
         # Equal bytes come from another attempt at the same task, whose index and checksums others may be reading.
-        if not _agree(named, written) or (sums.exists() and sums.read_bytes() != checksums.encode()):
+        if not same or (sums.exists() and sums.read_bytes() != checksums.encode()):
             sums.unlink(missing_ok=True)
             if len(files) > 1:
                 files[-1].unlink(missing_ok=True)
@@ -378,14 +368,9 @@ def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
     shutil.copyfileobj(spool, file)
 
 
-def _after_stem(tokens: Path, file: Path) -> str:
+def after_stem(tokens: Path, file: Path) -> str:
+    """Return the part of a file's name after the stem of its shard."""
     return str(file).removeprefix(str(tokens)[: -len(tokens.suffix)])
-
-
-def _agree(named: Mapping[str, Path], written: Mapping[str, Path]) -> bool:
-    """Return whether all existing files have the bytes of the written ones."""
-    there = {suffix: file for suffix, file in named.items() if file.exists()}
-    return all(suffix in written and checksum(file) == checksum(written[suffix]) for suffix, file in there.items())
 
 
 def checksums_beside(tokens: Path) -> Path:
@@ -407,7 +392,6 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     Raises:
         StageError: there is no column ``tokens``, the column of buckets is missing or not text, or documents that are
             windows already would be cut into windows again.
-
     """
     tokens = column(table, TOKENS, name)
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
@@ -456,13 +440,12 @@ def entries_of(
         end_of_text: the id that each document must end with; None to leave documents as they are.
         name: the output, for messages.
         overlaps: "loss_mask" to replace overlaps of windows by a loss mask.
-        dtype: stored type of a token; "auto" follows from ``vocabulary_size`` or, if that is None, from the table.
-        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error. None for no bound.
+        dtype: as in :class:`DocumentStream`.
+        vocabulary_size: as in :class:`DocumentStream`.
 
     Raises:
         StageError: windows do not fit the tokens.
         FormatError: tokens or ids cannot be stored.
-
     """
     given = documents_of(table)
     # A window from another shard may continue in the next one, and then has no end of text.
@@ -470,11 +453,11 @@ def entries_of(
     holds = frozenset([LOSS_MASK, OVERLAP])
     ended = next(iter(DocumentStream(given, dtype, end_of_text, terminate, vocabulary_size, holds)))
     ended = replace(ended, others=None)
-    if WINDOWS not in table.column_names:
-        return overlaps_masked(ended) if overlaps == "loss_mask" else ended, np.ones(len(ended.lengths), np.int64)
-    windows = windows_of_tokens(table, ended.lengths, name)
-    counts = np.bincount(windows.documents, minlength=len(ended.lengths)).astype(np.int64)
-    made = _cut(ended, windows)
+    made, counts = ended, np.ones(len(ended.lengths), np.int64)
+    if WINDOWS in table.column_names:
+        windows = windows_of_tokens(table, ended.lengths, name)
+        counts = np.bincount(windows.documents, minlength=len(counts)).astype(np.int64)
+        made = _cut(ended, windows)
     return overlaps_masked(made) if overlaps == "loss_mask" else made, counts
 
 
