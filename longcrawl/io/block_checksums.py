@@ -32,7 +32,6 @@ from longcrawl.io import structured
 SUFFIX = ".crc32c"
 VERSION = 1
 KIND = "longcrawl_block_checksums"
-
 BLOCK_BYTES = 1 << 16
 """Bytes per block. Random access reads a whole block for its first window; each block costs eight digits."""
 WAITING = 2
@@ -114,11 +113,7 @@ class BlockChecksums:
     """Block checksums of each file, by its suffix after the shard's stem."""
 
     def check_sizes(self, found: Mapping[str, int], where: str) -> None:
-        """Check the sizes of the existing files of a shard, by suffix, against those written.
-
-        Raises:
-            CorruptionError: a file is missing, has another size, or was added.
-        """
+        """Raise CorruptionError unless the files of a shard, by suffix, are those written, of the same sizes."""
         for suffix in sorted(found.keys() | self.files.keys()):
             there = found.get(suffix)
             written = self.files[suffix].size if suffix in self.files else None
@@ -200,11 +195,7 @@ def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None
 
 
 def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
-    """Read the checksums beside a shard's token file and check the sizes of its files, or return None without any.
-
-    Raises:
-        CorruptionError: the checksums were changed, or do not belong to these files.
-    """
+    """Read the checksums beside a shard's token file and check the sizes of its files, or return None without any."""
     beside = shard.with_name(shard.name + SUFFIX)
     if not beside.is_file():
         return None
@@ -216,11 +207,7 @@ def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
 
 
 def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
-    """Parse the checksum file at the path ``where``; ``stem`` is the path of the shard without its suffix.
-
-    Raises:
-        CorruptionError: the file was changed, or is not a checksum file.
-    """
+    """Parse the checksum file at the path ``where``; ``stem`` is the path of the shard without its suffix."""
     fix = f"copy {where} back, or remove it to read the shard without it"
     described = structured.unsealed(text, where, fix)
     with unreadable(where, CorruptionError, fix):

@@ -36,10 +36,8 @@ from longcrawl.errors import DISK_FULL, FormatError, LongCrawlError, NotYetError
 from longcrawl.urls import BUCKETS, hide_secrets, is_url, split_options, without_secrets
 
 logger = logging.getLogger("longcrawl")
-
 T = TypeVar("T")
 Kind = Literal["missing", "no_bucket", "later", "forbidden", "replaced", "unknown"]
-
 RETRY_SECONDS = float(os.environ.get("LONGCRAWL_RETRY_SECONDS", "300"))
 """Seconds for which requests for one file are retried, set by the variable ``LONGCRAWL_RETRY_SECONDS``."""
 PAUSE = 0.5
@@ -48,16 +46,16 @@ LONGEST_PAUSE = 60.0
 """Maximum number of seconds before a retry, unless ``Retry-After`` asks for more."""
 ATTEMPTS = 3
 """Maximum number of attempts for a failure of unknown kind."""
-MISSING = (404, 410)
-LATER = (408, 425, 429)
-FORBIDDEN = (401, 403, 407)
-REPLACED = 412
+_STATUSES: Mapping[Kind, tuple[int, ...]] = {
+    "missing": (404, 410),
+    "forbidden": (401, 403, 407),
+    "replaced": (412,),
+    "later": (408, 425, 429),
+}
 NO_BUCKET = {"NoSuchBucket", "BucketNotFoundError"}
 """Error code of S3 and error class of the Hub for a missing bucket."""
-
 _CONNECTIONS = {"ClientError", "RequestException", "HTTPError", "TransportError", "HTTPClientError", "ProxyError"}
 """Names of base classes of connection errors in aiohttp, requests, httpx and botocore, which may not be installed."""
-
 _CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"}
 _SIGN_IN = {
     "s3": " (AWS_PROFILE or AWS_ACCESS_KEY_ID; for public data, storage_options: {anon: true})",
@@ -65,7 +63,6 @@ _SIGN_IN = {
     "hf": " (hf auth login, or HF_TOKEN)",
 }
 _FINAL = {"OfflineModeIsEnabled", "InvalidURL", "InvalidUrlClientError", "SSLCertVerificationError"}
-
 _silent: set[str] = set()
 """Hosts for which all retries of one file failed. Requests for other files are not retried until one succeeds."""
 
@@ -162,13 +159,8 @@ def verdict_of(failed: BaseException) -> Verdict:
 
 
 def _of_status(status: int) -> Kind:
-    if status in MISSING:
-        return "missing"
-    if status == REPLACED:
-        return "replaced"
-    if status in FORBIDDEN:
-        return "forbidden"
-    return "later" if status in LATER or status >= 500 else "unknown"
+    other: Kind = "later" if status >= 500 else "unknown"
+    return next((kind for kind, statuses in _STATUSES.items() if status in statuses), other)
 
 
 def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float, doing: str) -> str:
@@ -252,22 +244,17 @@ PACKAGES = {
 """Package to install for the protocol of an object store."""
 REQUESTS = 16
 """Number of concurrent requests to a server."""
-
 _opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _inherited: list[Any] = []
-
 Span = tuple[str, int, int]
 """A byte range of a remote file: URL, first byte and the byte after the last."""
 
 
 def file_system_of(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and the path in it.
+    """Return the fsspec file system of a URL, and the path in it; raise SourceError if it cannot be reached.
 
     >>> file_system_of("file:///data/a.jsonl")[1]
     '/data/a.jsonl'
-
-    Raises:
-        SourceError: the protocol is unknown, or needs a package that is not installed.
     """
     import fsspec
 
@@ -299,10 +286,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def look_again(filesystem: Any, inner: str) -> None:
-    """Clear the cached listing of a file, so that the file system requests it again.
-
-    The Hub's cache is kept: it would request the whole repository again, and files do not change within a commit.
-    """
+    """Clear the cached listing of a file; the Hub's is kept, as files do not change within a commit."""
     if filesystem.protocol != "hf":
         filesystem.invalidate_cache(inner)
 
@@ -335,11 +319,7 @@ def sizes_of(urls: Sequence[str]) -> list[int | None]:
 
 
 def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
-    """Return the bytes ``start:stop`` of a file, or all from ``start``; fewer if the file ends earlier.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-    """
+    """Return the bytes ``start:stop`` of a file, fewer if it ends earlier; raise FileNotFoundError if there is none."""
     return ask(url, partial(_fetch, url, start, stop))
 
 

@@ -4,14 +4,11 @@ A directory that can be reached in several ways is listed once, under its own na
 Broken links, directories without permission, named pipes and devices are listed like files. :func:`why_no_file` gives
 the reason, so that readers report them instead of skipping them.
 
-A run works with local files. A run in a store or on the Hub has a local directory, whose path contains the URL::
-
-    /tmp/longcrawl-place-a1b2c3/s3/bucket/run    for    s3://bucket/run
-
-A file published in it is first uploaded by one PUT, so every local file is also in the store. A file that is read and
-is not local is downloaded. A command starts with an empty directory and removes it at the end, so local files are never
-older than the command; files that a command writes twice have the same bytes. A worker on another machine creates the
-directory there. Other paths have no URL, and the functions for stores do nothing with them.
+A run works with local files. A run in a store or on the Hub has a local directory, whose path contains the URL, such as
+``/tmp/longcrawl-place-a1b2c3/s3/bucket/run`` for ``s3://bucket/run``. A file published in it is first uploaded by one
+PUT, and a file that is read and is not local is downloaded. Each command, and each worker on another machine, starts
+with an empty directory, so local files are never older than the command; files written twice have the same bytes. The
+functions for stores do nothing with other paths.
 """
 
 import hashlib
@@ -51,18 +48,13 @@ LISTED = 8
 """Maximum number of files requested one by one; for more, their directories are listed first."""
 PATIENCE = 20.0
 """Seconds for which requests about a lock are retried: its heartbeat must go on."""
-
 Paths = TypeVarTuple("Paths")
 T = TypeVar("T")
 
 
 @contextmanager
 def open_place(url: str) -> Iterator[Path]:
-    """Create the local directory of a run in a store, and replace it by the URL in errors of the block.
-
-    Raises:
-        RunError: the directory for local copies cannot be written.
-    """
+    """Create the local directory of a run in a store, and replace it by the URL in errors of the block."""
     protocol, _, below = url.partition("://")
     places = Path(os.environ.get(PLACES, tempfile.gettempdir()))
     try:
@@ -355,7 +347,6 @@ _OF_JOBS = re.compile(
 """Names that Spark, Hadoop and Delta write beside data; a parquet ``_metadata`` repeats facts of the data files."""
 _UNFINISHED = (".crc", "._COPYING_")
 """Suffixes of Hadoop's local checksum files, and of files that it is still copying."""
-
 _Identity = tuple[int, int]
 """Device and inode of a directory."""
 
@@ -366,10 +357,7 @@ def is_listed(name: str) -> bool:
 
 
 def list_files(folder: str | Path) -> list[str]:
-    """List the files below a directory, as sorted relative paths, without names rejected by :func:`is_listed`.
-
-    A missing directory has no files.
-    """
+    """List the files below a directory, as sorted relative paths, without names rejected by :func:`is_listed`."""
     root = Path(folder)
     found: list[str] = []
     seen: set[_Identity] = set()
@@ -391,10 +379,8 @@ def list_files(folder: str | Path) -> list[str]:
 def match_files(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted; ``**`` matches any number of directories.
 
-    A file with several matching paths is listed under each. Links that would put a directory inside itself are cut.
-
-    Raises:
-        ValueError: the pattern is invalid.
+    A file with several matching paths is listed under each. Links that would put a directory inside itself are cut. An
+    invalid pattern is a ValueError.
     """
     from fsspec.utils import glob_translate  # importing fsspec takes a tenth of a second
 
@@ -466,7 +452,6 @@ PARTIAL = ".partial"
 """Marker in the names of unfinished files and directories."""
 BLOCK = 1 << 20
 """Bytes read at a time for checksums."""
-
 _given = dict[tuple[str, int, int], str]()
 """SHA-256 computed by other processes, by path, modification time in ns, and size in bytes."""
 _State = tuple[tuple[str, int, int], ...]
@@ -475,10 +460,7 @@ _State = tuple[tuple[str, int, int], ...]
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically: yield a temporary path, which is synced and renamed to ``path`` after the block.
-
-    If the block raises an error, ``path`` does not change.
-    """
+    """Write a file atomically: yield a temporary path, which is synced and renamed to ``path`` without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = partial_path(path)
     try:
@@ -597,11 +579,8 @@ def remove(path: Path) -> None:
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal, as ``sha256sum`` prints it."""
-    digest = hashlib.sha256()
     with path.open("rb") as opened:
-        while block := opened.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def folder_bytes(path: Path) -> int:

@@ -85,10 +85,7 @@ def check_undamaged(files: Sequence[Path]) -> None:
 
 
 def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any] | None:
-    """Return bytes and SHA-256 of a table from the nearest description that lists it, or None.
-
-    ``described`` caches the descriptions in each directory.
-    """
+    """Return the entry of a table in the nearest description that lists it; ``described`` caches those of folders."""
     path = file.absolute()
     for folder in path.parents[:FOLDERS_ABOVE]:
         if folder not in described:
@@ -129,8 +126,7 @@ def _read_footer(file: Path) -> pq.FileMetaData:
 def footer_fault(footer: pq.FileMetaData) -> str | None:
     """Return a contradiction between the two lists of column names in a footer, or None if there is none.
 
-    No checksum covers the footer, but Arrow writes the column names twice. Row groups also have the names, but pyarrow
-    aborts the process if it cannot read one in a damaged footer.
+    No checksum covers the footer. Row groups also have the names, but pyarrow aborts if it cannot read a damaged one.
     """
     written = written_schema(footer)
     if written is None:

@@ -45,8 +45,7 @@ def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
 
     Raises:
         RepeatedKeyError: a mapping has two equal keys, of which PyYAML would silently take the last.
-        yaml.YAMLError: the text is not YAML, has a value that Python cannot represent, or exceeds ``DEPTH`` or
-            ``ENTRIES``.
+        yaml.YAMLError: the text is not YAML of values that Python has, or exceeds ``DEPTH`` or ``ENTRIES``.
     """
     try:
         _check_limits(text, loader)
@@ -129,13 +128,10 @@ class RepeatedKeyError(yaml.MarkedYAMLError):
 
 
 def load_json(text: str | bytes) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON text; raise ValueError if it is not valid, or nested more than ``DEPTH`` deep.
 
     >>> load_json(b'{"a": [1, 2]}')
     {'a': [1, 2]}
-
-    Raises:
-        ValueError: the text is not valid JSON, or nested more than ``DEPTH`` deep.
     """
     too_deep = f"lists and objects are nested more than {DEPTH} deep"
     try:
@@ -416,10 +412,7 @@ def read_description(
     """Read and check the description of an output, such as ``rectangle.json`` of the kind "rectangle".
 
     Its entry ``longcrawl_KIND`` must be ``version``. It must have the entries ``needed``, and each split the entries
-    ``of_splits``.
-
-    Raises:
-        FormatError: the description is missing, malformed, or of a version that this longcrawl does not know.
+    ``of_splits``. A missing, malformed or unknown one is a FormatError.
     """
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")
