@@ -47,12 +47,8 @@ class Opening:
 class Parsed:
     """Content of a shard as decoded from its files, with checks that run on demand; see also :class:`TokenShard`.
 
-    Attributes:
-        ends: of documents, or None if the files do not record them.
-        first_byte: offset of the tokens in their file, or None if the file encodes them.
-        settings: of the format, to pass when the shard is opened again.
-        of_sizes: problems that every check looks for.
-        of_ends: problems of the index, which all checks but "sizes" look for.
+    ``ends`` is None if the files do not record them, and ``first_byte`` if the file encodes tokens. ``settings`` are to
+    pass when the shard is opened again. Every check looks for problems ``of_sizes``, and all but "sizes" ``of_ends``.
     """
 
     tokens: npt.NDArray[Any]
@@ -84,13 +80,9 @@ class ShardFormat(ABC):
     """A format of token shards; the class itself is used, as formats have no settings of their own.
 
     The keyword arguments of a format's :meth:`encode` are additional settings of its :meth:`write`, and those of its
-    :meth:`decode` are additional settings of its :meth:`open` and :meth:`verify`.
-
-    Attributes:
-        name: of the format.
-        suffix: of its file of tokens.
-        holds: those of ``overlap``, ``loss_mask`` and other ``columns`` that it can store.
-        records: those of ``end_of_text``, ``vocabulary_size`` and ``tokenizer`` that its files record.
+    :meth:`decode` are additional settings of its :meth:`open` and :meth:`verify`. A format ``holds`` those of
+    ``overlap``, ``loss_mask`` and other ``columns`` that it can store, and ``records`` those of ``end_of_text``,
+    ``vocabulary_size`` and ``tokenizer`` that its files record.
     """
 
     name: ClassVar[str]
@@ -119,12 +111,7 @@ class ShardFormat(ABC):
     @classmethod
     @abstractmethod
     def decode(cls, opening: Opening, *args: Any, **settings: Any) -> Parsed:
-        """Read the headers, and memory-map the arrays.
-
-        Raises:
-            FormatError: a file is missing, or its version or type is not supported.
-            CorruptionError: the files contradict each other or the settings; the message names file and byte.
-        """
+        """Read the headers, and memory-map the arrays; errors are those of :meth:`open`."""
 
     @classmethod
     def write(
@@ -163,9 +150,8 @@ class ShardFormat(ABC):
         with writing.whole_shard(*files) as new:
             cls.encode(stream, new, **own)
             losses = writing.report_losses(stream.losses(), on_loss, cls.name)
-        return writing.WrittenShard(
-            str(files[0]), writing.written_files(*files), stream.documents, stream.tokens, losses, new.sha256()
-        )
+        there = tuple(str(each) for each in (*files, writing.checksums_beside(files[0])) if each.exists())
+        return writing.WrittenShard(str(files[0]), there, stream.documents, stream.tokens, losses, new.sha256())
 
     @classmethod
     def open(

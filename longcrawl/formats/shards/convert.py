@@ -106,19 +106,30 @@ def convert(
     takes_masks = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
         find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
     )
-    masks = _Masks() if takes_masks else None
+    overlapping = 0
+
+    def masked(documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
+        nonlocal overlapping
+        first = 0
+        for each in documents:
+            batch = each if isinstance(each, Documents) else documents_of(each)
+            check_overlaps(batch, first)
+            first += len(batch.lengths)
+            overlapping += 0 if batch.overlaps is None else int(np.count_nonzero(batch.overlaps))
+            made = overlaps_masked(batch)
+            yield replace(made, loss_mask=np.ones(len(batch.tokens), bool)) if made.loss_mask is None else made
+
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
         read = find_format(one, source_format).reading(one, given)
-        read = read if masks is None else replace(read, documents=masks.of(read.documents))
+        read = replace(read, documents=masked(read.documents)) if takes_masks else read
         shards.append(_write(read, into, other, settings))
         facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
         not_recorded |= dict.fromkeys(facts)
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
-    overlapping = 0 if masks is None else masks.overlapping
     kept = (f"the overlaps of {overlapping:,} documents, by the loss mask",) if overlapping else ()
     return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
 
@@ -128,9 +139,6 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     >>> shard_settings(["reading.token_size=4", "writing.header=llm.c"])
     {'reading': {'token_size': 4}, 'writing': {'header': 'llm.c'}}
-
-    Raises:
-        FormatError: an override has another form.
     """
     given: dict[str, dict[str, Any]] = {"reading": {}, "writing": {}}
     for override in overrides:
@@ -147,28 +155,7 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     return given
 
 
-class _Masks:
-    """Replaces overlaps by loss masks, and counts the documents that overlap."""
-
-    def __init__(self) -> None:
-        self.overlapping = 0
-
-    def of(self, documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
-        """Yield documents with a loss mask, and without overlaps."""
-        first = 0
-        for each in documents:
-            batch = each if isinstance(each, Documents) else documents_of(each)
-            check_overlaps(batch, first)
-            first += len(batch.lengths)
-            if batch.overlaps is not None:
-                self.overlapping += int(np.count_nonzero(batch.overlaps))
-            masked = overlaps_masked(batch)
-            everything = np.ones(len(batch.tokens), bool)
-            yield masked if masked.loss_mask is not None else replace(masked, loss_mask=everything)
-
-
 def _summed(losses: Iterable[Loss]) -> list[str]:
-    """Describe each loss once, with the sum of its counts."""
     counts: dict[str, int | None] = {}
     for loss in losses:
         known = counts.get(loss.what)

@@ -19,7 +19,7 @@ fails on a tokenizer's name with ``|``, so such a name is refused here.
 
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,13 +54,7 @@ class Datatrove(ShardFormat):
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
-        """Write tokens, ends and loss mask batch by batch.
-
-        Args:
-            stream: of documents.
-            files: to write.
-            tokenizer: a name for ``.metadata``, which is written only if there is one.
-        """
+        """Write tokens, ends, loss mask and, with the name of a tokenizer, ``.metadata``."""
         if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
             raise FormatError(
                 f"tokenizer {tokenizer!r} has a sign that .metadata cannot hold: leave | and line ends out"
@@ -78,18 +72,13 @@ class Datatrove(ShardFormat):
 
     @classmethod
     def decode(cls, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
-        """Memory-map tokens, ends and loss mask.
-
-        Args:
-            opening: the files. Without an index, ends are found by the end-of-text token.
-            token_size: bytes of a token; None to take it from the files.
-        """
+        """Memory-map tokens, ends and loss mask; ``token_size`` is bytes of a token, None to take it from the files."""
         shard.check_word("token_size", token_size, (2, 4, None))
         file, loss, metadata, index = opening.files
         size = shard.file_bytes(file)
         entries = _read_index(index) if index.is_file() else None
-        recorded = _read_metadata(metadata)
-        width = _width(file, size, token_size or recorded.token_size, entries)
+        tokenizer, recorded_size, count = _read_metadata(metadata)
+        width = _width(file, size, token_size or recorded_size, entries)
         tokens = shard.map_file(file, f"<u{width}", size // width)
         ends = entries
         if entries is None and opening.end_of_text is not None:
@@ -100,17 +89,17 @@ class Datatrove(ShardFormat):
             shard.check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
             mask = shard.map_file(loss, np.uint8, len(tokens)).view(np.bool_)
         contradictions = []
-        if recorded.tokens not in (None, len(tokens)):
+        if count is not None and count != len(tokens):
             contradictions.append(
-                f"{metadata} records {recorded.tokens:,} tokens on line 2, {file.name} has "
-                f"{len(tokens):,}: fetch both again, or remove the metadata"
+                f"{metadata} records {count:,} tokens on line 2, {file.name} has {len(tokens):,}: fetch both again, or "
+                "remove the metadata"
             )
         of_ends = () if entries is None else shard.end_problems(entries, len(tokens), index, lambda number: 8 * number)
         return Parsed(
             tokens,
             ends,
             loss_mask=mask,
-            tokenizer=recorded.tokenizer,
+            tokenizer=tokenizer,
             settings={"token_size": width},
             of_sizes=contradictions,
             of_ends=of_ends,
@@ -131,7 +120,6 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
 
 
 def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
-    """Return the bytes of a token, after checking that the file has the number of tokens that its index records."""
     if entries is None:
         if given is None:
             raise FormatError(
@@ -151,15 +139,10 @@ def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int
     return given
 
 
-class _Metadata(NamedTuple):
-    tokenizer: str | None = None
-    token_size: int | None = None
-    tokens: int | None = None
-
-
-def _read_metadata(metadata: Path) -> _Metadata:
+def _read_metadata(metadata: Path) -> tuple[str | None, int | None, int | None]:
+    """Return the tokenizer, the bytes of a token and the number of tokens; None for what is not recorded."""
     if not metadata.is_file():
-        return _Metadata()
+        return None, None, None
     lines = metadata.read_text("utf-8", "replace").split("\n")
     name, _, width = lines[0].rpartition("|")
     count = lines[1].strip(" \t\r") if len(lines) > 1 else ""
@@ -171,7 +154,7 @@ def _read_metadata(metadata: Path) -> _Metadata:
     # Older releases write only the name.
     known = name or width
     tokenizer = None if known.startswith(UNKNOWN) else known
-    return _Metadata(tokenizer, int(width) if name else None, int(count))
+    return tokenizer, int(width) if name else None, int(count)
 
 
 def _for_people(tokens: int) -> str:

@@ -61,12 +61,10 @@ class _Shard:
 
     @property
     def path(self) -> str:
-        """Name of the shard."""
         return str(self.documents["shard"][0].as_py())
 
     @cached_property
     def counts(self) -> Longs:
-        """Number of entries of each document."""
         return np.asarray(self.documents["entries"].to_numpy(), np.int64)
 
     @cached_property
@@ -80,14 +78,14 @@ class _Shard:
         return np.repeat(self.here, self.counts)
 
     def names(self) -> list[bytes]:
-        """Return the id of each entry's document."""
         ids = np.repeat(np.array(self.documents["id"].to_pylist(), object), self.counts)
         return [str(each).encode("utf-8", "surrogatepass") for each in ids]
 
 
 def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: dict[str, Any], proof: Proof) -> None:
     path, table, stays, shard = held.path, held.table, held.stays, opened(held.path)
-    tokens = int(np.diff(np.asarray(shard.ends), prepend=0)[~stays].sum())
+    everything = shard.documents()
+    tokens = int(everything.lengths[~stays].sum())
     _count(changes.described, path, {"documents": len(held.gone), "entries": int((~stays).sum()), "tokens": tokens})
     beside = [each for each in changes.described["files"] if _of_shard(each, path)]
     if not held.here.any():
@@ -95,7 +93,10 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
         changes.changed.append(table)
         changes.drop(*beside, table)
         return
-    kept = _entries(shard, np.flatnonzero(stays))
+    there = np.repeat(stays, everything.lengths)
+    overlaps = None if everything.overlaps is None else everything.overlaps[stays]
+    mask = None if everything.loss_mask is None else np.asarray(everything.loss_mask)[there]
+    kept = Documents(np.asarray(everything.tokens)[there], everything.lengths[stays], overlaps, mask)
     given = {
         "end_of_text": changes.described["end_of_text"],
         "terminate": "never",
@@ -120,23 +121,11 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     proof.look([np.asarray(again.tokens)])
 
 
-def _entries(shard: TokenShard, entries: Any) -> Documents:
-    """Copy some entries of a shard."""
-    ends = np.asarray(shard.ends)
-    lengths = np.diff(ends, prepend=0).astype(np.int64)[entries]
-    starts = ends[entries] - lengths
-    places = np.arange(int(lengths.sum())) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    overlaps = None if shard.overlaps is None else np.asarray(shard.overlaps)[entries].astype(np.int64)
-    mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)[places]
-    return Documents(np.asarray(shard.tokens)[places], lengths, overlaps, mask)
-
-
 def _of_shard(name: str, shard: str) -> bool:
     return name.startswith(f"{shard.rpartition('.')[0]}.") and not name.startswith("documents/")
 
 
 def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
-    """Subtract removed documents from the counts of a shard's split and of its bucket."""
     split, _, rest = path.partition("/")
     groups = [described["splits"]]
     if "buckets" in described:

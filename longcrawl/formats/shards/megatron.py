@@ -88,7 +88,15 @@ class Megatron(BinAndIdx):
         width, sequences, indices, has_modes = _read_header(index)
         lengths = map_file(index, "<i4", sequences, HEADER.size)
         upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
-        _check_indices(index, upto, sequences)
+        first_byte = HEADER.size + 12 * sequences
+        if not len(upto) or upto[0] != 0:
+            raise CorruptionError(
+                f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it again"
+            )
+        for problem in end_problems(
+            upto[1:], sequences, index, lambda number: first_byte + 8 * (number + 1), unit="sequence"
+        ):
+            raise CorruptionError(problem)
         ends = np.cumsum(lengths, dtype=np.int64)
         total = max(int(ends[-1]) if sequences else 0, 0)
         check_size(data, total * width, f"and {index.name}, with {width} bytes a token, asks for")
@@ -138,17 +146,6 @@ def _read_header(index: Path) -> tuple[int, int, int, bool]:
     if not has_modes:
         check_size(index, expected, f"and its header, with {sequences:,} sequences and {indices:,} indices, asks for")
     return WIDTHS[code], sequences, indices, has_modes
-
-
-def _check_indices(index: Path, upto: npt.NDArray[np.int64], sequences: int) -> None:
-    first_byte = HEADER.size + 12 * sequences
-    if not len(upto) or upto[0] != 0:
-        raise CorruptionError(
-            f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it again"
-        )
-    ends = upto[1:]
-    for problem in end_problems(ends, sequences, index, lambda number: first_byte + 8 * (number + 1), unit="sequence"):
-        raise CorruptionError(problem)
 
 
 def _check_sizes(batch: Documents, first: int) -> None:

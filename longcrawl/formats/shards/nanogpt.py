@@ -71,13 +71,8 @@ class NanoGpt(ShardFormat):
     ) -> None:
         """Write tokens batch by batch, and count the documents whose ends could not be found again.
 
-        Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16.
-
-        Args:
-            stream: of documents.
-            files: to write.
-            header: "llm.c" for its header, "none" for nanoGPT.
-            place: of the end-of-text token in a document; None for "start" with the header of llm.c, "end" without.
+        Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16. The end-of-text token is by
+        default at the start of a document with the header of llm.c, and at its end without.
         """
         shard.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
@@ -104,11 +99,8 @@ class NanoGpt(ShardFormat):
     ) -> Parsed:
         """Memory-map tokens, and find ends by the end-of-text token; without its id they are unknown.
 
-        Args:
-            opening: the file.
-            token_size: bytes of a token; None for the width in the header, or 2 without a header.
-            header: whether there is one; "auto" looks for its first two numbers.
-            place: the position of the end-of-text token in a document; None for that of nanoGPT or llm.c.
+        By default the width of a token is that in the header, or 2, the first two numbers tell whether there is a
+        header, and the end-of-text token is at the place of llm.c or nanoGPT.
         """
         shard.check_word("token_size", token_size, (2, 4, None))
         shard.check_word("header", header, ("auto", "none", "llm.c"))

@@ -63,13 +63,7 @@ class TokenParquet(ShardFormat):
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
-        """Write all columns, in row groups that do not depend on how documents are divided into tables.
-
-        Args:
-            stream: of documents.
-            files: to write.
-            tokenizer: its name, for the file's metadata.
-        """
+        """Write all columns, in row groups that do not depend on how documents are divided into tables."""
         known = {"end_of_text": stream.end_of_text, "vocabulary_size": stream.vocabulary_size, "tokenizer": tokenizer}
         recorded = json.dumps({name: value for name, value in known.items() if value is not None})
         tables = (batch.table() for batch in stream)
@@ -82,12 +76,7 @@ class TokenParquet(ShardFormat):
 
     @classmethod
     def decode(cls, opening: Opening, *, column: str = TOKENS) -> Parsed:
-        """Decode all rows; everything except ids is checked, whatever ``check`` is.
-
-        Args:
-            opening: the file.
-            column: the column of tokens.
-        """
+        """Decode all rows, with tokens from ``column``; everything except ids is checked, whatever ``check`` is."""
         (file,) = opening.files
         opening.compare(0)
         with _opened(file) as opened:
@@ -128,12 +117,7 @@ open, shard_files, verify, write = TokenParquet.open, TokenParquet.shard_files, 
 
 
 def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
-    """Read a shard in tables of some rows, with ``column`` renamed to ``tokens`` and stored as uint16 or uint32.
-
-    Raises:
-        FormatError: there is no such file, or it has no such column of tokens.
-        CorruptionError: it cannot be decoded, or contradicts itself; the message names file and row.
-    """
+    """Read a shard in tables of some rows, with ``column`` renamed to ``tokens`` and stored as uint16 or uint32."""
     return _rows(_compared(path), column)
 
 

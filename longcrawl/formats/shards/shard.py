@@ -1,8 +1,5 @@
 """Open token shards of any format, and the checks on their files.
 
-All pretokenised formats open as a :class:`TokenShard`, so that code that reads one of them reads all. A format is a
-module of this package with ``write``, ``open`` and ``verify``.
-
 A document is the tokens between two ends in the file. If the file has an end-of-text token, it is the last token of its
 document.
 """
@@ -24,7 +21,6 @@ from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
 
 TOKENS = "tokens"
 N_TOKENS = "n_tokens"
-
 OVERLAP = "overlap"
 """Column with the number of tokens that a document repeats from the end of the one before; they have no loss."""
 LOSS_SUFFIX = ".loss"
@@ -54,11 +50,7 @@ class Documents:
     others: pa.Table | None = None
 
     def table(self) -> pa.Table:
-        """Return the columns ``tokens``, ``n_tokens`` (int64) and, if present, ``overlap``, ``loss_mask`` and others.
-
-        Raises:
-            FormatError: there are too many tokens for one list column.
-        """
+        """Return the columns ``tokens``, ``n_tokens`` (int64) and, if known, ``overlap``, ``loss_mask`` and others."""
         if len(self.tokens) > LIST_LIMIT:
             raise FormatError(
                 f"{len(self.lengths):,} documents have {len(self.tokens):,} tokens, a list column holds "
@@ -86,21 +78,13 @@ class TokenShard:
     >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
     (16384, dtype('uint16'), memmap([ 464, 9214,  373, ...], dtype=uint16))
 
-    Attributes:
-        path: the file of tokens.
-        format: the name of its format.
-        tokens: all tokens, uint16 or uint32.
-        document_ends: int64, for each document the offset after its last token, or None; see :attr:`ends`.
-        overlaps: unsigned integers, for each document; None if the format has none.
-        loss_mask: bool, for each token; None if there is no mask and every token has a loss.
-        end_of_text: the end-of-text id that was given or that the file records, or None.
-        vocabulary_size: number of ids that was given or that the file records, or None.
-        tokenizer: its name, if the file records it.
-        left_out: descriptions of other content of the file, which no attribute of this class holds.
-        checksums: of blocks of the files, if a file of checksums is beside them. ``check="everything"`` compares all
-            on opening. Otherwise :meth:`document` and :meth:`documents` check the tokens that they return, and code
-            that uses ``tokens`` must call :meth:`compare`.
-        first_byte: offset of the tokens in their file.
+    ``tokens`` are uint16 or uint32. ``document_ends`` are int64, for each document the offset after its last token, or
+    None; see :attr:`ends`. ``overlaps`` are unsigned integers, for each document, and ``loss_mask`` is bool, for each
+    token; None if there are none. ``left_out`` describes other content of the file, and ``first_byte`` is the offset of
+    the tokens.
+
+    ``check="everything"`` compares all blocks of the files with ``checksums`` on opening. Otherwise :meth:`document`
+    and :meth:`documents` check the tokens that they return, and code that uses ``tokens`` must call :meth:`compare`.
     """
 
     path: str
@@ -126,11 +110,7 @@ class TokenShard:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Ends of documents: int64 [documents], exclusive, never falling; the last is the number of tokens.
-
-        Raises:
-            FormatError: the files do not record where documents end.
-        """
+        """Ends of documents: int64 [documents], exclusive, never falling; FormatError if they are unknown."""
         if self.document_ends is None:
             raise FormatError(
                 f"{self.path} does not say where its documents end: open it with end_of_text=ID, or type "
@@ -208,9 +188,8 @@ class TokenShard:
         """Yield documents ``start:stop``, about ``block_tokens`` tokens at a time, in the same blocks each time."""
         last = len(self) if stop is None else stop
         while start < last:
-            limit = self.start(start) + block_tokens
-            end = max(int(np.searchsorted(self.ends, limit, "right")), start + 1)
-            end = min(end, start + block_tokens, last)
+            found = int(np.searchsorted(self.ends, self.start(start) + block_tokens, "right"))
+            end = min(max(found, start + 1), start + block_tokens, last)
             yield self.documents(start, end)
             start = end
 

@@ -1,9 +1,8 @@
 """Token shards of datatrove, GPT-Simple, Megatron and nanoGPT as sources with a row per document.
 
 Rows are ``id`` (``FILE:NUMBER``, documents counted from 0), ``tokens`` (list of uint16 or uint32) and ``n_tokens``.
-GPT-Simple's shards also have ``overlap``, and datatrove's have ``loss_mask`` if there are ``.loss`` files. Local files
-are memory-mapped, and with ``streaming=True`` and the "arrow" format tokens are never copied; without streaming,
-`datasets` writes its own cache, once.
+GPT-Simple's shards also have ``overlap``, and datatrove's have ``loss_mask`` if there are ``.loss`` files. With
+``streaming=True`` and the "arrow" format, the tokens of local files are memory-mapped and never copied.
 """
 
 import posixpath
@@ -73,11 +72,7 @@ class TokenShards(Source):
         return True
 
     def splits(self) -> dict[str, list[Part]]:
-        """Return a part per shard.
-
-        Raises:
-            SourceError: no shard was named or found, or a file is not a shard.
-        """
+        """Return a part per shard; raise SourceError if there is none, or a file is not a shard."""
         suffix = FORMATS[self.name].suffix
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         found = named_parts(self.name, data_dir, data_files, (suffix,), f"*{suffix}", self._split_names)
@@ -212,11 +207,7 @@ class NanoGpt(TokenShards):
 
 @contextmanager
 def _local_files(files: tuple[str, ...]) -> Iterator[str]:
-    """Provide the path of a shard with all its files in one local folder; remote files are fetched temporarily.
-
-    Raises:
-        DamagedFileError: a remote file cannot be fetched; only files other than the tokens may be missing.
-    """
+    """Provide the path of a shard in one local folder with its other files, of which remote ones may be missing."""
     if not is_url(files[0]):
         with local_copy(files[0]) as path:
             yield path

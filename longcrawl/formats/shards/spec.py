@@ -7,22 +7,19 @@ Specification
 * ``train/00000.bin``, ``train/00001.bin`` … and, if documents are held out, ``val/00000.bin`` …, with the files that
   belong to each. With ``buckets: COLUMN`` there is a folder for each value of that column, such as
   ``train/web/00000.bin``, named like the folders of languages in the output ``parquet``;
-* ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
-  path of its file of tokens), ``entry`` and ``entries`` (the number of its first entry in the shard, and how many it
-  has, several if it is cut into windows), ``window_starts`` (the first token of each window, if documents are not all
-  cut alike), and those of ``id``, ``url``, ``language``, ``date``, ``source``, ``file``, ``offset`` and ``n_tokens``
-  that the documents have;
+* ``documents/train/00000.parquet`` …: for each shard its documents in order, with ``shard`` (the path of its file of
+  tokens), ``entry`` and ``entries`` (the number of its first entry in the shard, and how many it has, several if it is
+  cut into windows), ``window_starts`` (the first token of each window, unless all are cut alike), ``n_tokens``
+  and the origins that the documents have;
 * ``tokenizer.json``, if the run made the tokens;
-* ``NAME.json``, such as ``gpt-simple.json``: counts of each split and bucket, bytes and SHA-256 of every file and,
-  last, its own SHA-256. It is written last: without it the output is unfinished.
+* ``NAME.json``, such as ``gpt-simple.json``, written last, with its own SHA-256 at its end: without it the output is
+  unfinished.
 
 Every document ends with the end-of-text token, which is added if it is missing; with the header of llm.c it begins with
-it instead. Documents are in the order of the source, part after part, or in the order of the shuffle if there was one.
-A document and its windows are in one shard.
+it instead. Documents are in the order of the source or of the shuffle. A document and its windows are in one shard.
 
 A folder at any depth with a usual name of held-out data, :data:`HELD_OUT`, is a split: held-out shards are never
-training data. Names are relative to the folder that the user named, with ``/`` as the separator, so that local and
-remote folders are treated alike.
+training data. Names are relative to the folder that the user named, with ``/`` as the separator.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -40,7 +37,6 @@ from longcrawl.io.files import list_files
 from longcrawl.io.structured import load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
-
 VERSION = 1
 TRAIN = "train"
 HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
@@ -57,12 +53,7 @@ KIND = "longcrawl_token_shards"
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
-    """Return the format of this name or, without one, the format of the files at ``path``.
-
-    Raises:
-        FormatError: there is no such format, or the files do not identify one.
-        CorruptionError: there is an index of no known format.
-    """
+    """Return the format of this name or, without one, the format of the files at ``path``."""
     if name is not None:
         return FORMATS.find(name, "format")
     file = local_path(path)
@@ -130,17 +121,10 @@ def verify_shards(folder: "str | Path", format: str | None = None, **settings: A
 
 
 def shards_in(folder: Path, name: str | None = None, split: str | None = "train") -> list[Path]:
-    """List the shards below a folder, sorted; in an output, those that its description lists.
+    """List the shards of a format, or all, below a folder, sorted; in an output, those that its description lists.
 
-    Tables of documents or pieces beside the splits of an output are not shards.
-
-    Args:
-        folder: an output, a run, a split, a bucket, or any other.
-        name: of the format; None for all.
-        split: such as "train" or "val", see :func:`sort_into_splits`; None for all.
-
-    Raises:
-        FormatError: there are no shards, or the split of one is unknown.
+    Tables of documents or pieces beside the splits of an output are not shards. The split is such as "train" or "val",
+    see :func:`sort_into_splits`, or None for all.
     """
     suffixes = shard_suffixes(name)
     there = list_files(folder)
@@ -173,11 +157,11 @@ def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
     outputs = {}
     for file in files:
         path = Path(file)
-        if path.suffix == ".json" and path.stem in FORMATS.loaded():
-            listed = described_shards(folder / path)
-            if listed is not None:
-                names = {(path.parent / name).as_posix() for name in listed}
-                outputs["" if path.parent == Path() else path.parent.as_posix()] = path.stem, names
+        described = _read_object(folder / path) if path.suffix == ".json" and path.stem in FORMATS.loaded() else None
+        if described is not None and KIND in described and isinstance(described.get("files"), dict):
+            listed = (path.parent / name for name in described["files"] if name.partition("/")[0] in SPLITS)
+            output = "" if path.parent == Path() else path.parent.as_posix()
+            outputs[output] = path.stem, {each.as_posix() for each in listed}
     return outputs
 
 
@@ -187,12 +171,8 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
     >>> sort_into_splits(["out/train/web/0.bin", "out/val/web/0.bin", "other/0.bin"])
     {'train': ['out/train/web/0.bin', 'other/0.bin'], 'val': ['out/val/web/0.bin']}
 
-    Args:
-        names: of shards, relative.
-        outputs: folders with an output's description, whose own splits take precedence over those around them.
-
-    Raises:
-        FormatError: a shard is beside a held-out split but not in ``train/``, so that its split is unknown.
+    Folders in ``outputs`` have an output's description: their own splits take precedence over those around them. A
+    shard beside a held-out split that is not in ``train/`` is a FormatError, as its split is unknown.
     """
     listed = list(names)
     folders = {folder for name in listed for folder in _folders(name)}
@@ -237,13 +217,10 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
-    """Resolve the name of a split: the wanted one, or its only existing synonym.
+    """Resolve the name of a split: the wanted one, or its only existing synonym; FormatError if there are several.
 
     >>> named_split("val", {"train", "validation", "test"}.__contains__)
     'validation'
-
-    Raises:
-        FormatError: several synonyms exist.
     """
     alike = [name for name in HELD_OUT if name != "test"]
     if wanted not in alike or is_there(wanted):

@@ -1,7 +1,7 @@
 """Writes token shards as the output of a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,18 +14,8 @@ from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
+from longcrawl.formats import order
 from longcrawl.formats.documents import folder_name
-from longcrawl.formats.order import (
-    SpillReader,
-    ahead,
-    cut,
-    exchange_order,
-    order_documents,
-    row_groups,
-    spill_documents,
-    split_rows,
-    split_totals,
-)
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
@@ -40,7 +30,6 @@ from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.tokenize import LOSS_MASK
 
 Longs = npt.NDArray[np.int64]
-
 RECORDED = (*ORIGINS, *FOUND, N_TOKENS)
 GROUP_BYTES = 2 << 20
 """Bytes of tokens written at a time, unless one document has more."""
@@ -81,11 +70,7 @@ class ShardOutput(TokenOutput):
         self.check_least(shard_bytes=1)
 
     def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
-        """Return a writer with the end of text and tokenizer of ``tokenize``.
-
-        Raises:
-            StageError: there is no end of text, or the format cannot store the windows of the stages.
-        """
+        """Return a writer with the end of text and tokenizer of ``tokenize``."""
         tokenize = self.find_tokenize(stages)
         windows = last_stage(stages, Windows)
         if windows is not None:
@@ -181,23 +166,22 @@ class ShardWriter(TokenWriter):
         settings, bucket = self.settings, self.settings.buckets
         kept = (spilled_columns(table, settings.name, bucket) for table in tables)
         group = {} if bucket is None else {"group": bucket}
-        spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
+        order.spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Order the documents by an exchange if there are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.buckets is not None)
+        order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.buckets is not None)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:  # noqa: ARG002  # it is empty
         """Order all documents, split off the held-out ones, and list the shards to write."""
-        target.mkdir(parents=True, exist_ok=True)
         by_bucket = self.settings.buckets is not None
-        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)
+        stretches, _ = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)
         tasks: list[WriteTask] = []
         for stretch in stretches:
             folder = (self._bucket_folder(stretch.group),) if by_bucket else ()
             of = f" of {self.settings.buckets} {stretch.group!r}" if by_bucket else ""
-            for split, bounds in split_rows(self.settings.heldout, len(stretch.sizes), "val", of).items():
-                for number, shard in enumerate(cut(stretch, *bounds, self.settings.shard_bytes)):
+            for split, bounds in order.split_rows(self.settings.heldout, len(stretch.sizes), "val", of).items():
+                for number, shard in enumerate(order.cut(stretch, *bounds, self.settings.shard_bytes)):
                     path = "/".join([split, *folder, f"{number:05d}"])
                     tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, stretch.group, *shard)))
         return tasks
@@ -207,19 +191,34 @@ class ShardWriter(TokenWriter):
         path, bucket, start, stop = task.details
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
-        gathered = _Gathered(name, self._regular)
-        spilled = SpillReader(spill)
+        windows = self.windows
+        # If all documents are cut alike, the sizes of windows determine where they start.
+        regular = windows is not None and (windows.overlap_probability == 1 or not windows.overlap_size)
+        # Without overlaps no window needs a mask.
+        overlaps = "" if windows is not None and not windows.overlap_size else self.settings.overlaps
+        end_of_text = self._end_of_text() if self.settings.ends() else None
+        spilled, recorded, entry, dtype = order.SpillReader(spill), list[pa.Table](), 0, ""
 
-        def read(places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
+        def read(places: npt.NDArray[Any]) -> Documents:
+            nonlocal entry, dtype
             table = spilled.read(places)
-            return table, *self._entries(table)
+            stored: TokenType = "uint16" if self._stored_type(table[TOKENS].type) == np.uint16 else "uint32"
+            entries, counts = entries_of(table, end_of_text, self.settings.name, overlaps, stored)
+            ends = entry + np.cumsum(counts)
+            columns = {"shard": pa.repeat(name, len(counts)), "entry": pa.array(ends - counts)}
+            columns["entries"] = pa.array(counts)
+            if WINDOWS in table.column_names and not regular:
+                columns[STARTS] = _window_starts(table[WINDOWS].combine_chunks())
+            columns |= {each: table[each] for each in RECORDED if each in table.column_names}
+            recorded.append(pa.table(columns))
+            entry, dtype = entry + int(counts.sum()), str(entries.tokens.dtype)
+            return entries
 
-        groups = ahead(read, row_groups(spill, start, stop, GROUP_BYTES))
-        entries = (gathered.add(*group) for group in groups)
+        entries = order.ahead(read, order.row_groups(spill, start, stop, GROUP_BYTES))
         shard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
-        recorded = pa.concat_tables(gathered.documents).combine_chunks()
-        write_table(recorded, target / table, compression="zstd", compression_level=3)
+        documents = pa.concat_tables(recorded).combine_chunks()
+        write_table(documents, target / table, compression="zstd", compression_level=3)
         files = [Path(file).relative_to(target).as_posix() for file in shard.files]
         return {
             "split": path.partition("/")[0],
@@ -227,7 +226,7 @@ class ShardWriter(TokenWriter):
             "documents": stop - start,
             "entries": shard.documents,
             "tokens": shard.tokens,
-            "dtype": gathered.dtype,
+            "dtype": dtype,
             "files": file_entries(target, [*files, table], shard.sha256),
         }
 
@@ -259,18 +258,6 @@ class ShardWriter(TokenWriter):
         write_text(target / f"{self.settings.name}.json", structured.seal(described))
         return described
 
-    @property
-    def _regular(self) -> bool:
-        """Whether the sizes of windows determine where they start, because all documents are cut alike."""
-        return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
-
-    def _entries(self, table: pa.Table) -> tuple[Documents, Longs]:
-        # Without overlaps no window needs a mask.
-        overlaps = "" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
-        end_of_text = self._end_of_text() if self.settings.ends() else None
-        stored: TokenType = "uint16" if self._stored_type(table[TOKENS].type) == np.uint16 else "uint32"
-        return entries_of(table, end_of_text, self.settings.name, overlaps, stored)
-
     def _sizes(self, batch: pa.RecordBatch) -> Longs:
         stored = self._stored_type(batch.column(TOKENS).type)
         self.settings.check_type(stored, self._asked_type())
@@ -297,30 +284,11 @@ class ShardWriter(TokenWriter):
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
 
 
-@dataclass
-class _Gathered:
-    shard: str
-    regular: bool
-    documents: list[pa.Table] = field(default_factory=list)
-    dtype: str = ""
-    _entries: int = 0
-
-    def add(self, table: pa.Table, entries: Documents, counts: Longs) -> Documents:
-        """Record some documents with the places of their entries, and return the entries."""
-        ends = self._entries + np.cumsum(counts)
-        places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
-        places["entries"] = pa.array(counts)
-        if WINDOWS in table.column_names and not self.regular:
-            windows = table[WINDOWS].combine_chunks()
-            starts = pc.struct_field(windows.flatten(), "start")
-            sizes = np.cumsum(pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False))
-            places[STARTS] = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], sizes]), pa.int32()), starts)
-        recorded = {name: table[name] for name in RECORDED if name in table.column_names}
-        self.documents.append(pa.table(places | recorded))
-        self.dtype = str(entries.tokens.dtype)
-        self._entries += int(counts.sum())
-        return entries
+def _window_starts(windows: pa.Array) -> pa.Array:
+    sizes = np.cumsum(pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False))
+    ends = pa.array(np.concatenate([[0], sizes]), pa.int32())
+    return pa.ListArray.from_arrays(ends, pc.struct_field(windows.flatten(), "start"))
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    return split_totals(written, {name: name for name in ("documents", "entries", "tokens")}, "shards")
+    return order.split_totals(written, {name: name for name in ("documents", "entries", "tokens")}, "shards")

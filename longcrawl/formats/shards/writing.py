@@ -26,7 +26,6 @@ from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: arrays, or a table with a column ``tokens`` and optionally ``overlap`` and ``loss_mask``."""
-
 TokenType = Literal["auto", "uint16", "uint32"]
 """Stored type of a token; "auto" is uint16 for a vocabulary of up to 65,536 ids, and uint32 for a larger one.
 
@@ -40,9 +39,7 @@ Place = Literal["end", "start"]
 """Position of the end-of-text token in a document."""
 NOTE = "note"
 """Policy of :func:`longcrawl.convert` for "warn", which collects losses to warn once for all shards."""
-
 Longs = npt.NDArray[np.int64]
-
 BLOCK = 1 << 22
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
 """Columns of documents that shards can store."""
@@ -76,14 +73,9 @@ class WrittenShard:
 class DocumentStream:
     """Documents to write to a shard: in one token type, with end-of-text tokens, checked and counted.
 
-    Args:
-        source: tables or arrays of documents, or one.
-        dtype: see :data:`TokenType`.
-        end_of_text: the id that :data:`Terminate` adds; None adds none.
-        terminate: see :data:`Terminate`; None is "missing" if ``end_of_text`` is given.
-        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error. None for no bound.
-        holds: those of ``overlap`` and ``loss_mask`` that the format can store; others are dropped and counted.
-        place: where the end-of-text token is added.
+    Ids must be below ``vocabulary_size``, unless it is None. ``terminate`` None is "missing" if ``end_of_text`` is
+    given. ``holds`` are those of ``overlap`` and ``loss_mask`` that the format can store; others are dropped and
+    counted.
 
     Raises:
         FormatError: tokens are missing, null or negative, or ids exceed the token type or the vocabulary.
@@ -225,12 +217,7 @@ def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[
 
 
 def documents_of(table: pa.Table) -> Documents:
-    """Convert a table to documents, without copying tokens that are in one chunk.
-
-    Raises:
-        FormatError: the tokens are not lists of integers, or contain nulls.
-        StageError: there is no column ``tokens``, or a loss mask does not fit it.
-    """
+    """Convert a table to documents, without copying tokens in one chunk; errors are of :class:`DocumentStream`."""
     if not isinstance(table, pa.Table):
         raise FormatError(
             f"documents must be Arrow tables, not a {type(table).__name__}: pass data.with_format('arrow').iter(1000)"
@@ -324,9 +311,8 @@ class NewFiles:
 def whole_shard(*files: Path) -> Iterator[NewFiles]:
     """Open the files of a shard, tokens first, for writing; they get their names when the block ends without an error.
 
-    The last file is the index, which determines what belongs to the data: the index of other data is removed first, and
-    the new one is published last. A file that the block did not write is removed. The checksums of all files are
-    written last, see :mod:`longcrawl.io.block_checksums`.
+    The last file is the index: that of other data is removed first, and the new one is published last. A file that the
+    block did not write is removed. The checksums of all files are written last.
     """
     sums = checksums_beside(files[0])
     for folder in {file.parent for file in files}:
@@ -357,11 +343,6 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
             beside.unlink(missing_ok=True)
 
 
-def written_files(*files: Path) -> tuple[str, ...]:
-    """Return the existing files of a written shard, its checksums last."""
-    return tuple(str(each) for each in (*files, checksums_beside(files[0])) if each.exists())
-
-
 def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
     """Append the content of a spool to a file."""
     spool.seek(0)
@@ -387,12 +368,7 @@ COLUMNS = (*ORIGINS, *FOUND, N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT
 
 
 def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
-    """Select the columns of documents that a shard or its table of documents can store.
-
-    Raises:
-        StageError: there is no column ``tokens``, the column of buckets is missing or not text, or documents that are
-            windows already would be cut into windows again.
-    """
+    """Select the columns of documents that a shard or its table of documents can store."""
     tokens = column(table, TOKENS, name)
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
         raise StageError(f"documents have a column {OVERLAP!r}: they are windows already, leave the stage windows out")
@@ -435,17 +411,8 @@ def entries_of(
 ) -> tuple[Documents, Longs]:
     """Cut documents into entries, and return the entries and the number of entries of each document: int64 [documents].
 
-    Args:
-        table: documents, with a column ``windows`` if they must be cut.
-        end_of_text: the id that each document must end with; None to leave documents as they are.
-        name: the output, for messages.
-        overlaps: "loss_mask" to replace overlaps of windows by a loss mask.
-        dtype: as in :class:`DocumentStream`.
-        vocabulary_size: as in :class:`DocumentStream`.
-
-    Raises:
-        StageError: windows do not fit the tokens.
-        FormatError: tokens or ids cannot be stored.
+    Documents with a column ``windows`` are cut, and must then end with ``end_of_text``, unless it is None. With
+    ``overlaps`` "loss_mask", a loss mask replaces the overlaps of windows. Types are as in :class:`DocumentStream`.
     """
     given = documents_of(table)
     # A window from another shard may continue in the next one, and then has no end of text.
