@@ -1,21 +1,9 @@
-"""Documents as parquet files that plain ``load_dataset`` reads.
+"""Documents as parquet files that plain ``load_dataset`` reads; docs/formats.md shows their folder.
 
-Specification
--------------
-``NAME/`` holds parquet files with a row per document and all its columns except ``sort_key``, which a shuffle adds to
-order them. Files are called ``train-00000-of-00003.parquet`` and, if documents are held out,
-``heldout-00000-of-00001.parquet``. With ``by: language`` there is a folder for each language, such as
-``en/train-00000-of-00001.parquet``. Files are compressed by zstd (level 3). Each row group has about 32 MiB of
-documents.
-
-Documents are in the order of the source, part after part, or in the order of the shuffle if there was one.
-
-The folder also contains
-
-* ``README.md``, from which `datasets` learns the configurations: ``documents``, or one for each language and ``all``,
-  the default;
-* ``parquet.json``: columns, languages, documents per split, bytes and SHA-256 of every file and, last, its own
-  SHA-256. It is written last: without it the output is unfinished.
+Files have a row per document, in the order of the source, part after part, or of the shuffle, and all its columns
+except ``sort_key``. They are compressed by zstd (level 3), with about 32 MiB of documents in each row group.
+``README.md`` has the configurations for `datasets`: ``documents``, or one for each language and ``all``, the default.
+``parquet.json`` is written last, with its own SHA-256 at its end: without it the output is unfinished.
 
 Folders and configurations are named after languages; ``unknown`` has the documents without a language. Bytes other
 than ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
@@ -37,41 +25,14 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import yaml
 
+from longcrawl.core import outputs
 from longcrawl.core.batches import plain_dtypes
 from longcrawl.core.display import Code, Column, Table, code, counted, plain
 from longcrawl.core.exchange import Engine
-from longcrawl.core.outputs import (
-    Inspection,
-    OrderedWriter,
-    Output,
-    Result,
-    Verification,
-    WriteTask,
-    are_shuffled,
-    output,
-    result,
-)
 from longcrawl.core.removal import PROOF_LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.stages import Stage
 from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
-from longcrawl.formats.order import (
-    ROW_GROUP,
-    SpillReader,
-    ahead,
-    check_heldout,
-    counts_of_split,
-    cut,
-    describe_order,
-    exchange_order,
-    order_documents,
-    read_order,
-    row_groups,
-    row_sizes,
-    spill_documents,
-    split_rows,
-    split_totals,
-)
-from longcrawl.formats.order import changes as stretches
+from longcrawl.formats import order
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
@@ -84,13 +45,10 @@ LONGEST = 100
 
 
 def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
-    """Name the folder and configuration of a language or of another column's value; each value gets a different name.
+    """Name the folder and configuration of a value, such as a language; each gets a different name.
 
     >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
     ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
-
-    Raises:
-        FormatError: the name would be too long for a folder.
     """
     if language is None:
         return UNKNOWN
@@ -126,8 +84,8 @@ def read_description(path: Path) -> dict[str, Any]:
     )
 
 
-@output("parquet")
-class ParquetOutput(Output):
+@outputs.output("parquet")
+class ParquetOutput(outputs.Output):
     """Write documents as parquet files in the format of :mod:`longcrawl.formats.documents`.
 
     Each pass needs some 160 MB of memory, whatever the number of documents, as long as none is larger than a row
@@ -149,56 +107,55 @@ class ParquetOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heldout(self.heldout, "parquet")
+        order.check_heldout(self.heldout, "parquet")
         self.check_least(file_bytes=1)
 
     def writer(self, stages: Sequence[Stage]) -> "ParquetWriter":
         """Return a writer that keeps the order of a shuffle if the stages contain one; any stage can feed it."""
-        return ParquetWriter(self, are_shuffled(stages))
+        return ParquetWriter(self, outputs.are_shuffled(stages))
 
 
 @dataclass(frozen=True)
-class ParquetWriter(OrderedWriter):
+class ParquetWriter(outputs.OrderedWriter):
     """Writer of one folder of parquet files."""
 
     settings: ParquetOutput
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """Spill the documents of one part, with the size, language and sort key of each (first pass)."""
-        spill_documents(tables, spill, part, shuffled=self.shuffled)
+        order.spill_documents(tables, spill, part, shuffled=self.shuffled)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Order the documents by an exchange if there are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
+        order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:  # noqa: ARG002  # it is empty
         """Order all documents, split off the held-out ones, and list the files to write."""
-        target.mkdir(parents=True, exist_ok=True)
         by_language = self.settings.by == "language"
-        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
-        tasks: list[WriteTask] = []
+        stretches, _ = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
+        tasks: list[outputs.WriteTask] = []
         for stretch in stretches:
             language = (stretch.group,) if by_language else ()
             of = f" of language {stretch.group or UNKNOWN!r}" if by_language else ""
-            for split, bounds in split_rows(self.settings.heldout, len(stretch.sizes), of=of).items():
-                files = cut(stretch, *bounds, self.settings.file_bytes)
+            for split, bounds in order.split_rows(self.settings.heldout, len(stretch.sizes), of=of).items():
+                files = order.cut(stretch, *bounds, self.settings.file_bytes)
                 for number, (start, stop) in enumerate(files):
                     name = f"{split}-{number:05d}-of-{len(files):05d}.parquet"
-                    tasks.append(WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
+                    tasks.append(outputs.WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
         return tasks
 
-    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+    def write(self, spill: Path, target: Path, task: outputs.WriteTask) -> dict[str, Any]:
         """Write one file, row group by row group (second pass)."""
         language, split, name, start, stop = task.details
         path = "/".join([*map(folder_name, language), name])
         with whole_file(target / path) as beside, GroupedTable(beside) as file:
-            for table in ahead(SpillReader(spill).read, row_groups(spill, start, stop)):
+            for table in order.ahead(order.SpillReader(spill).read, order.row_groups(spill, start, stop)):
                 file.add(table)
         return {
             "language": list(language),
             "split": split,
             "rows": stop - start,
-            "bytes": int(read_order(spill, start, stop)["bytes"].sum()),
+            "bytes": int(order.read_order(spill, start, stop)["bytes"].sum()),
             "columns": {column.name: str(column.type) for column in file.schema},
             "files": file_entries(target, [path]),
         }
@@ -238,7 +195,7 @@ def _write_readme(folder: Path, described: Mapping[str, Any], files: Mapping[str
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    return split_totals(written, {"documents": "rows", "bytes": "bytes"}, "files")
+    return order.split_totals(written, {"documents": "rows", "bytes": "bytes"}, "files")
 
 
 CHARACTERS = 600
@@ -247,7 +204,7 @@ VALUE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetInspection(Inspection):
+class ParquetInspection(outputs.Inspection):
     """Description of one split of parquet files, with one of its documents."""
 
     documents: int
@@ -272,8 +229,8 @@ class ParquetInspection(Inspection):
     __repr__ = __str__
 
 
-@result
-class ParquetResult(Result):
+@outputs.result
+class ParquetResult(outputs.Result):
     """Documents in parquet files, readable without longcrawl."""
 
     name: ClassVar[str] = "parquet"
@@ -321,7 +278,9 @@ class ParquetResult(Result):
         names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
         table = Table([*names, *(Column(count, "count") for count in counts)], rows)
         columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
-        about = f"Every row is one document: {columns}. Bytes are before compression. {describe_order(described)}."
+        about = (
+            f"Every row is one document: {columns}. Bytes are before compression. {order.describe_order(described)}."
+        )
         return f"{table.markdown()}\n\n{about}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
@@ -337,14 +296,14 @@ class ParquetResult(Result):
             limits.append("The documents have no column `text`.")
         return limits
 
-    def verify(self, folder: Path) -> Verification:
+    def verify(self, folder: Path) -> outputs.Verification:
         """Compare every file with its checksum, and fail on parquet files that the description does not list."""
-        return Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
+        return outputs.Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
 
     def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
         """Describe a split and return one document; languages are read one after the other."""
         described = read_description(folder)
-        counts = counts_of_split(folder, described, split, row)
+        counts = order.counts_of_split(folder, described, split, row)
         files = _files(folder, described, split)
         found = _document(files, row)
         text, row_id, url = (found.pop(name, None) for name in ("text", "id", "url"))
@@ -363,7 +322,7 @@ class ParquetResult(Result):
             values={name: _shown(value) for name, value in found.items()},
         )
 
-    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # files are alike
+    def without(self, folder: Path, ids: pa.Array, settings: outputs.Output) -> Removal:  # noqa: ARG002  # files are alike
         """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
         changes, proof, gone = Changes(folder, read_description(folder)), Proof(PROOF_LETTERS), 0
         for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
@@ -411,14 +370,14 @@ def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
     here[rows_of_ids(table, ids)] = False
     kept = table.filter(pa.array(here)).combine_chunks()
     with whole_file(file) as beside, table_writer(beside, table.schema, compression="zstd", compression_level=3) as out:
-        sizes = np.concatenate([np.empty(0, np.int64), *map(row_sizes, kept.to_batches())])
-        for first, last in stretches((np.cumsum(sizes) - sizes) // ROW_GROUP):
+        sizes = np.concatenate([np.empty(0, np.int64), *map(order.row_sizes, kept.to_batches())])
+        for first, last in order.changes((np.cumsum(sizes) - sizes) // order.ROW_GROUP):
             out.write_table(kept.slice(first, last - first).combine_chunks(), row_group_size=last - first)
     # The description still has the size of the file before the rewrite.
     for name_of, letters in _letters(pq.read_table(file, partitioning=None, page_checksum_verification=True)):
         proof.after(name_of, letters)
         proof.look([letters])
-    lost = int(sum(sizes.sum() for sizes in map(row_sizes, table.filter(pa.array(~here)).to_batches())))
+    lost = int(sum(sizes.sum() for sizes in map(order.row_sizes, table.filter(pa.array(~here)).to_batches())))
     split = Path(name).name.partition("-")[0]
     groups = [each for each in changes.described.get("languages", []) if name.startswith(f"{each['folder']}/")]
     for splits in [changes.described["splits"], *(each["splits"] for each in groups)]:

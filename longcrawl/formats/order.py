@@ -1,15 +1,13 @@
 """Spills the documents of an output in its first pass, and orders and splits them for the second.
 
-Pass one keeps the documents of each part in uncompressed Arrow tables, from which any document can be read by its
-place. An index of about 40 bytes per document has its size, group and sort key. One sort gives the order, which is cut
-into files of about equal size. Pass two gathers the documents of one file, a row group or a band at a time.
+Pass one keeps the documents of each part in uncompressed Arrow tables, with an index of about 40 bytes per document:
+its place, size, group and sort key. One sort gives the order, which is cut into files of about equal size. Pass two
+gathers the documents of one file, a row group or a band at a time.
 
 The order is a file with the ``PLACE`` of each document: by group if asked for (language, bucket or domain), then by
 sort key and hash of the id if shuffled, otherwise by part and row. One process needs about 60 bytes per document to
-sort. Beyond ``HELD`` documents, tasks sort ranges of keys and one process joins them as a stream, at 20 bytes per
-document. Unshuffled documents are also streamed, and tasks then compare ranges of the hashes of their ids.
-
-Ids must be unique. Documents whose hashes are equal are read and their ids compared, except those without an id.
+sort. Beyond ``HELD`` documents, tasks sort ranges of keys, or compare ranges of hashes of ids, and one process joins
+them as a stream, at 20 bytes per document. Ids must be unique, except those that are null.
 """
 
 import json
@@ -55,15 +53,11 @@ def find_values(
 ) -> int:
     """Find the address and size of each value of a column, and return the number of nulls.
 
-    Args:
-        buffers: int64 [batches, 3], the addresses of each batch, see :func:`_addresses`.
-        batches: int64 [documents], the batch of each document.
-        rows: int64 [documents], the row of each document in its batch.
-        width: bytes of an offset, 4 or 8.
-        size: bytes of a value, or of each number in a list.
-        sources: int64 [documents], filled with the address of each value.
-        ends: int64 [documents + 1], 0 first; filled with the cumulative bytes of the values.
-        valid: bool [documents], filled with whether each value is not null.
+    ``buffers`` are int64 [batches, 3], the addresses of each batch, see :func:`_addresses`; ``batches`` and ``rows``
+    int64 [documents], the place of each document. ``width`` is the bytes of an offset, 4 or 8, and ``size`` those of a
+    value or of each number in a list. Filled are ``sources``, int64 [documents], with the address of each value,
+    ``ends``, int64 [documents + 1], 0 first, with their cumulative bytes, and ``valid``, bool [documents], False for
+    nulls.
     """
     end, nulls = np.int64(0), np.int64(0)
     for document in range(len(batches)):
@@ -127,7 +121,6 @@ MAPPED = 1 << 12
 """Largest number of spilled batches that stay mapped: each takes some 20 kB and one of the process's memory maps."""
 UNKNOWN = -1
 """Placeholder for an address in columns that cannot be copied by address."""
-
 Longs = npt.NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,18 +137,13 @@ def spill_documents(
 ) -> None:
     """Write the documents of one part as ``NNNNN.arrow``, ``NNNNN.index`` (:data:`INDEX`) and ``NNNNN.json``.
 
-    Args:
-        tables: the documents.
-        spill: the folder to write to.
-        part: the number of the part.
-        shuffled: whether the column ``sort_key`` gives the order of documents.
-        group: the text column that groups documents, if they have it.
-        sizes: returns the bytes of each document, which decide how files are cut; by default, the bytes of all values.
+    If ``shuffled``, the column ``sort_key`` gives their order. ``group`` is the text column that groups documents, if
+    they have it. ``sizes`` returns the bytes of each document, by default of all values, which decide how files are
+    cut.
 
     Raises:
         StageError: columns change from table to table, have equal names, or have a type whose size is unknown.
     """
-    spill.mkdir(parents=True, exist_ok=True)
     schema: pa.Schema | None = None
     index, languages, number = [np.empty(0, INDEX)], dict[str, int](), 0
     with whole_file(spill / f"{part:05d}.arrow") as beside, beside.open("wb") as file:
@@ -219,9 +207,6 @@ def checked(file: Path, marker: str) -> Path:
     """Fetch a spilled file from a store if it is not here yet, compare it with its marker, and return its path.
 
     Files that are already on this file system are not compared: the run compared them before.
-
-    Raises:
-        DamagedWorkError: the fetched file differs from its marker.
     """
     if url_of(file) is not None and not file.exists():
         bring(file)
@@ -250,11 +235,7 @@ def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = Non
 def read_batches(
     spill: Path, places: npt.NDArray[Any]
 ) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
-    """Yield the documents at ``places`` by memory-mapped batch: indices in ``places``, the batch, and rows in it.
-
-    Raises:
-        FormatError: a file is cut.
-    """
+    """Yield the documents at ``places`` by memory-mapped batch: indices in ``places``, the batch, and rows in it."""
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
         file = checked(spill / f"{part:05d}.arrow", sealed(part))
@@ -289,12 +270,16 @@ class SpillReader:
         stored = [self._batches[key] for key in wanted.tolist()]
         rows = places["row"].astype(np.int64)
         buffers = np.stack([addresses for _, addresses in stored])
-        firsts = np.cumsum([0, *(batch.num_rows for batch, _ in stored)])
+        order = np.argsort(batches, kind="stable")
         columns = []
         for number, field in enumerate(stored[0][0].schema):
             if (buffers[:, number, 2] == UNKNOWN).any():
-                taken = pa.chunked_array([batch.column(number) for batch, _ in stored], field.type)
-                columns.append(taken.take(pa.array(firsts[batches] + rows)).combine_chunks())
+                # Arrow supports more types, but to take from a chunked array it would join all batches first.
+                pieces = [
+                    stored[batches[order[first]]][0].column(number).take(pa.array(rows[order[first:last]]))
+                    for first, last in changes(batches[order])
+                ]
+                columns.append(pa.concat_arrays(pieces).take(pa.array(np.argsort(order, kind="stable"))))
             else:
                 columns.append(_gathered(field.type, np.ascontiguousarray(buffers[:, number]), batches, rows))
         return pa.Table.from_arrays(columns, schema=stored[0][0].schema)
@@ -468,9 +453,6 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
 
     >>> heldout_rows(0.008, 1000), heldout_rows(0.008, 2), heldout_rows(0.008, 1), heldout_rows(5, 1000)
     (8, 1, 0, 5)
-
-    Raises:
-        FormatError: no row would be left to train on; ``of`` follows the number of rows in the message.
     """
     at_least = int(heldout > 0 and rows > 1)
     count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
@@ -510,7 +492,6 @@ def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row:
 
 
 Counts = npt.NDArray[np.int64]
-
 HELD = 1 << 25
 """Most documents that one process sorts; they take 2 GB."""
 PIECE = 1 << 22
@@ -550,11 +531,7 @@ class Spilled(NamedTuple):
 
 
 def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, grouped: bool = False) -> None:
-    """Sort documents, or compare their ids, in an exchange if one process cannot hold them all.
-
-    Raises:
-        FormatError: as of :func:`order_documents`.
-    """
+    """Sort documents, or compare their ids, in an exchange if one process cannot hold them all."""
     spilled = _describe(spill, parts, grouped)
     if spilled.rows <= HELD:
         return
@@ -608,10 +585,7 @@ def describe_order(described: Mapping[str, Any]) -> str:
 
 
 def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
-    """Return the bounds, in the order of all documents, of the fewest files of similar size.
-
-    They hold at most ``file_bytes`` on average.
-    """
+    """Return the bounds, in the order of all documents, of the fewest similar files of ``file_bytes`` on average."""
     sizes, bounds, before, last = stretch.sizes[start:stop], list[int](), 0, -1
     blocks = [sizes[first : first + BLOCK] for first in range(0, len(sizes), BLOCK)]
     whole = sum(int(block.sum(dtype=np.int64)) for block in blocks)
@@ -638,7 +612,11 @@ def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT00
     if not rows:
         raise FormatError("there are no documents to write: all documents were removed before the output")
     filled = [part for part in range(parts) if found[part]["rows"]]
-    schema = _one_schema([found[part] for part in filled])
+    columns = dict.fromkeys(found[part][COLUMNS] for part in filled)
+    schema, *others = (pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in columns)
+    for other in others:
+        if other != schema:
+            raise FormatError(f"parts hold documents of different columns: {difference(schema, other)}")
     if grouped and not all(found[part]["has_language"] for part in filled):
         raise FormatError(
             f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
@@ -653,7 +631,11 @@ def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[A
     index = np.fromfile(checked(spill / f"{part:05d}.index", sealed(part)), INDEX)
     if not spilled.names:
         return index, np.zeros(len(index), np.uint32)
-    return index, _ranks(index["language"], spilled.groups[part], spilled.names)
+    # Documents without a group rank last.
+    places = {name: place for place, name in enumerate(spilled.names)}
+    names = spilled.groups[part]
+    ranks = np.array([*(places[name] for name in names), len(places)], np.uint32)
+    return index, ranks[np.minimum(index["language"], len(names))]
 
 
 def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
@@ -729,26 +711,9 @@ def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.
     return _take_keys(spill, partition, tables).slice(0, 0)
 
 
-def _one_schema(found: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Return the columns that all parts with documents share."""
-    columns = dict.fromkeys(each[COLUMNS] for each in found)
-    schemas = [pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in columns]
-    for other in schemas[1:]:
-        if other != schemas[0]:
-            raise FormatError(f"parts hold documents of different columns: {difference(schemas[0], other)}")
-    return schemas[0]
-
-
 def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
     by_id = np.argsort(ids, kind="stable")
     for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
         one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
         if one == other and one is not None:
             raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
-
-
-def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Map a part's own group numbers to ranks among all groups; documents without a group rank last."""
-    places = {name: place for place, name in enumerate(names)}
-    table = np.array([*(places[name] for name in here), len(names)], np.uint32)
-    return table[np.minimum(codes, len(here))]

@@ -24,7 +24,6 @@ TOKENIZER = "tokenizer.json"
 """Name of the tokenizer file in an output whose tokens were made by the run."""
 CHARACTERS = 600
 """Characters shown of a decoded text."""
-
 S = TypeVar("S", bound=Stage)
 
 
@@ -63,8 +62,7 @@ class TokenWriter(OrderedWriter):
     def _end_of_text(self) -> int:
         if self.settings.end_of_text is not None:
             return self.settings.end_of_text
-        if self.tokenize is None:
-            raise StageError(f"{self.settings.name} needs an end-of-text token: set {self.settings.name}.end_of_text")
+        assert self.tokenize is not None  # find_tokenize has checked it
         return self.tokenize.encoder().end_of_text
 
     def _vocabulary_size(self) -> int | None:
@@ -109,11 +107,7 @@ def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | 
 
 
 def decode_tokens(folder: Path, tokens: Any, *, json_escaped: bool) -> str:
-    """Decode tokens with the tokenizer of an output.
-
-    Raises:
-        ValueError: ``json_escaped`` is set, and the decoded text is not valid JSON.
-    """
+    """Decode tokens of an output; raise ValueError if ``json_escaped`` is set and the text is not valid JSON."""
     text = load_encoder(str(folder / TOKENIZER)).decode(tokens)
     return unescape(text) if json_escaped else text
 
@@ -136,14 +130,9 @@ BEGINNING_TOKENS = 64
 
 
 def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool, end_of_text: int | None) -> pa.Table:
-    """Add a column with the text of each row, or its beginning; a rolled row is read from the start of its document.
+    """Add the column BEGINNING or TEXT with the text of each row, read from the start of its document if it is rolled.
 
-    Args:
-        table: as :meth:`longcrawl.core.outputs.TokenRows.read` yields it.
-        output: the folder that contains the tokenizer.
-        shown: the column to add, BEGINNING or TEXT.
-        json_escaped: whether the text of the tokens is JSON-escaped.
-        end_of_text: the token that ends a document; TEXT omits it.
+    The folder ``output`` contains the tokenizer. TEXT omits the end of text.
     """
     rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
     found, begins = [], shown == BEGINNING

@@ -25,12 +25,8 @@ def token_table(
 ) -> pa.Table:
     """Build a table of the form that :meth:`longcrawl.core.outputs.TokenRows.read` yields.
 
-    Args:
-        origins: a row for each row of tokens.
-        tokens: those of all rows, end to end; ids are below 2**31.
-        lengths: int64, tokens in each row.
-        loss_mask: bool for each token, False for tokens without a loss.
-        others: further columns.
+    ``origins`` has a row for each row of tokens, whose ids are below 2**31 and end to end. ``lengths`` are int64,
+    tokens in each row, and ``others`` are further columns.
 
     >>> token_table(pa.table({"id": ["a"]}), np.array([5, 6], np.uint16), np.array([2])).to_pylist()
     [{'id': 'a', 'n_tokens': 2, 'input_ids': [5, 6]}]

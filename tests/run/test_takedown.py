@@ -312,7 +312,6 @@ def test_columns_of_lists_are_those_of_a_run_without_the_document(
     run_with_ids, tmp_path, source, monkeypatch, stages, output
 ):
     monkeypatch.setattr("longcrawl.formats.order.ROW_GROUP", 200)
-    monkeypatch.setattr("longcrawl.formats.documents.ROW_GROUP", 200)
     stages = json.loads(json.dumps(stages).replace("TOKENIZER", str(source / "tokenizer.json")))
     whole, fresh = run_with_ids("abcdefgh", *stages, output=output), run_with_ids("abdefgh", *stages, output=output)
     lc.takedown(whole, tmp_path / "new", ids=["c"])

@@ -89,12 +89,22 @@ def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
 
 
 @dataclass(frozen=True)
-class _Pieces:
-    """All pieces of a bucket, with those to keep."""
+class _Rewriting:
+    """Rewriting of a bucket's files without the removed pieces."""
 
-    table: pa.Table
+    bucket: spec.ComposedBucket
+    changes: Changes
     gone: Longs
-    samples: int
+
+    @cached_property
+    def names(self) -> list[str]:
+        begins = f"pieces/{self.bucket.path}/"
+        return sorted(name for name in self.changes.described["files"] if name.startswith(begins))
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """All pieces of the bucket."""
+        return pa.concat_tables([read_table(self.changes.folder / name) for name in self.names]).combine_chunks()
 
     @cached_property
     def stays(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
@@ -107,116 +117,86 @@ class _Pieces:
     @cached_property
     def counts(self) -> Longs:
         """Number of kept pieces of each sample."""
-        return np.asarray(np.bincount(self.owners[self.stays], minlength=self.samples), np.int64)
+        return np.asarray(np.bincount(self.owners[self.stays], minlength=len(self.bucket)), np.int64)
 
     @cached_property
     def source(self) -> Longs:
         """Old sample number for each new sample; samples from the end replace empty ones."""
-        return filled_holes(self.samples, np.flatnonzero(self.counts == 0))
-
-    def rows(self, samples: Longs) -> Longs:
-        """Return the rows of the kept pieces of some samples, sample by sample."""
-        bounds = np.searchsorted(self.owners, np.stack([samples, samples + 1]))
-        rows = [np.arange(first, stop) for first, stop in bounds.T.tolist()]
-        found = np.concatenate([np.empty(0, np.int64), *rows])
-        return np.asarray(found[self.stays[found]], np.int64)
+        return filled_holes(len(self.bucket), np.flatnonzero(self.counts == 0))
 
     def of(self, samples: Longs, first: int) -> pa.Table:
         """Return a table of the kept pieces of some samples, which are renumbered from ``first``."""
-        table = self.table.take(pa.array(self.rows(samples))).combine_chunks()
+        bounds = np.searchsorted(self.owners, np.stack([samples, samples + 1])).T.tolist()
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(*each) for each in bounds)])
+        table = self.table.take(pa.array(rows[self.stays[rows]])).combine_chunks()
         counts = self.counts[samples]
         columns = {"sample": pa.array(np.repeat(np.arange(len(samples)) + first, counts))}
         if JOINED in table.column_names:
             # A removed piece may have separated two chunks of a document, or been one of them.
-            bounds = np.concatenate([[0], np.cumsum(counts)])
-            columns[JOINED] = pa.array(joined_pieces(bounds, table["document"].to_numpy()))
+            ends = np.concatenate([[0], np.cumsum(counts)])
+            columns[JOINED] = pa.array(joined_pieces(ends, table["document"].to_numpy()))
         for name, values in columns.items():
             table = table.set_column(table.column_names.index(name), name, values)
         return table
 
-
-@dataclass(frozen=True)
-class _Rewriting:
-    """Rewriting of a bucket's files without the removed pieces."""
-
-    bucket: spec.ComposedBucket
-    changes: Changes
-    gone: Longs
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Tables of pieces, one per file of samples."""
-        begins = f"pieces/{self.bucket.path}/"
-        return sorted(name for name in self.changes.described["files"] if name.startswith(begins))
-
-    @cached_property
-    def pieces(self) -> _Pieces:
-        tables = [read_table(self.changes.folder / name) for name in self.names]
-        return _Pieces(pa.concat_tables(tables).combine_chunks(), self.gone, len(self.bucket))
-
     @property
     def count(self) -> int:
-        """Number of files after the rewriting."""
-        return -(-len(self.pieces.source) // self.bucket.file_samples)
+        return -(-len(self.source) // self.bucket.file_samples)
 
     @cached_property
     def dirty(self) -> list[int]:
-        """Numbers of the files to rewrite."""
-        pieces, step = self.pieces, self.bucket.file_samples
-        moved = np.flatnonzero(pieces.source != np.arange(len(pieces.source))).tolist()
-        touched = np.unique(pieces.owners[~pieces.stays]).tolist()
+        step = self.bucket.file_samples
+        moved = np.flatnonzero(self.source != np.arange(len(self.source))).tolist()
+        touched = np.unique(self.owners[~self.stays]).tolist()
         found = {sample // step for sample in (*moved, *touched)} & set(range(self.count))
-        short = len(pieces.source) < len(self.bucket) and len(pieces.source) % step
+        short = len(self.source) < len(self.bucket) and len(self.source) % step
         return sorted(found | ({self.count - 1} if short else set()))
 
     @property
     def dropped(self) -> range:
-        """Numbers of the files to delete."""
         return range(self.count, len(self.names))
 
     def note(self, proof: Proof) -> None:
-        """Record in the proof the pieces of all files that are rewritten or deleted."""
         step = self.bucket.file_samples
         for number in (*self.dirty, *self.dropped):
             samples = np.arange(number * step, min((number + 1) * step, len(self.bucket)))
             for row, tokens, _ in self._contents(samples):
-                proof.before(_name(self.pieces.table, row), tokens, kept=bool(self.pieces.stays[row]))
+                proof.before(_name(self.table, row), tokens, kept=bool(self.stays[row]))
 
     def write(self, layouts: dict[str, Layout], proof: Proof) -> pa.Table:
-        """Write the files, and return the pieces of all samples in their new order."""
-        changes, pieces, step = self.changes, self.pieces, self.bucket.file_samples
+        changes, step = self.changes, self.bucket.file_samples
         for number in self.dirty:
-            chosen = pieces.source[number * step : (number + 1) * step]
-            table = pieces.of(chosen, number * step)
+            chosen = self.source[number * step : (number + 1) * step]
+            table = self.of(chosen, number * step)
             self._write_file(number, chosen, layouts, table, proof)
             write_table(table, changes.folder / self.names[number], **TABLE)
             changes.changed.append(self.names[number])
         for number in self.dropped:
             changes.drop(self.names[number], *self._files(number))
         entry = next(each for each in changes.described["buckets"] if each["path"] == self.bucket.path)
-        kept = pieces.of(pieces.source, 0)
+        kept = self.of(self.source, 0)
         heads, tokens = int((kept["start"].to_numpy() == 0).sum()), int(pc.sum(kept["length"]).as_py() or 0)
-        entry |= {"samples": len(pieces.source), "pieces": kept.num_rows, "documents": heads, "tokens": tokens}
+        entry |= {"samples": len(self.source), "pieces": kept.num_rows, "documents": heads, "tokens": tokens}
         return kept
 
     def _contents(self, samples: Longs) -> "Iterator[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]":
         """Yield the row of each piece of some samples, with its tokens and their loss mask."""
         for sample in samples.tolist():
             read, place = self.bucket.read([sample]), 0
-            first, stop = np.searchsorted(self.pieces.owners, [sample, sample + 1]).tolist()
-            for row, size in enumerate(self.pieces.table["length"][first:stop].to_pylist(), first):
+            first, stop = np.searchsorted(self.owners, [sample, sample + 1]).tolist()
+            for row, size in enumerate(self.table["length"][first:stop].to_pylist(), first):
                 yield row, read.tokens[0, place : place + size], read.loss_mask[0, place : place + size]
                 place += size
 
     def _write_file(
         self, number: int, samples: Longs, layouts: dict[str, Layout], table: pa.Table, proof: Proof
     ) -> None:
-        bucket, changes, pieces = self.bucket, self.changes, self.pieces
-        there = [(tokens, mask) for row, tokens, mask in self._contents(samples) if pieces.stays[row]]
+        bucket, changes = self.bucket, self.changes
+        there = [(tokens, mask) for row, tokens, mask in self._contents(samples) if self.stays[row]]
         for row, (tokens, _) in enumerate(there):
             proof.after(_name(table, row), tokens)
             proof.look([tokens])
-        owners = np.repeat(np.arange(len(samples)), pieces.counts[samples])
+        owners = np.repeat(np.arange(len(samples)), self.counts[samples])
         sizes = np.array([len(tokens) for tokens, _ in there], np.int64)
         lengths = np.bincount(owners, sizes, len(samples)).astype(np.int64)
         flat, flags = (np.concatenate(each) for each in zip(*there, strict=True))
@@ -238,7 +218,6 @@ class _Rewriting:
             changes.changed += write_band(changes.folder, f"{bucket.path}{suffix}", number, values, layout)
 
     def _files(self, number: int) -> list[str]:
-        """Return the names of the files with the given number, of tokens and of their loss mask."""
         path = self.bucket.path
         begins = [f"{path}/{number:05d}."]
         if self.bucket.stored_as == "zarr":
@@ -251,10 +230,7 @@ def _name(table: pa.Table, row: int) -> bytes:
 
 
 def _measure(changes: Changes, path: str, sizes: Sequence[int], tables: Sequence[pa.Table]) -> None:
-    """Measure the remaining samples of a split or domain and of its split, and update the description.
-
-    ``sizes`` and ``tables`` are the capacities of its buckets and their pieces.
-    """
+    """Measure a split or domain again, from the capacities of its buckets and their remaining pieces."""
     described = changes.described
     # The description still has the sizes of the tables before the rewriting.
     names = [changes.folder / name for name in _tables(changes, path)]

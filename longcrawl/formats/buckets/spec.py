@@ -2,27 +2,20 @@
 
 Specification
 -------------
-``NAME/`` holds the samples of each *bucket*, which all have one capacity, and tables of their documents:
+``NAME/`` holds the samples of each *bucket*, which all have one capacity, and tables of documents; docs/formats.md
+shows its folder. Domains are named like the folders of languages in the output ``parquet``:
 
-* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``. Domains are
-  named like the folders of languages in the output ``parquet``. It is an array of the Zarr group ``NAME`` with a row
-  per sample. Shards and compression are those of the rectangle. Inner chunks are whole samples: as many, a power of
-  two, as make 16,384 tokens, or one. A sample is padded with the end-of-text token. In another format the folder holds
-  ``00000.bin`` and so on, whose entries are samples without their padding;
-* ``SPLIT/CAPACITY_loss_mask/``, only if some token has no loss: bool, in the shape of the tokens, false at tokens
-  without a loss and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
-* ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
-  (the capacity), ``sample``, ``document``, those of ``id``, ``url``, ``language`` and ``domain`` that the documents
-  have, ``start`` and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last
-  of them. A sample is its pieces end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue
-  the text of the piece before: attention and positions run on, and the first token has a loss. Other pieces are
-  separate texts. Each file has the pieces of a shard's samples, or of a band of 2,048 samples;
-* ``documents/SPLIT/00000.parquet`` …: a row for each document, in the numbering of ``document``: ``id`` and the like,
-  those of ``date``, ``source``, ``file`` and ``offset`` that the documents have, and ``n_tokens``, which includes the
-  end-of-text token;
-* ``tokenizer.json``, if the run made the tokens;
-* ``composed.json``: settings, measures of the composition, buckets, bytes and SHA-256 of every file and, last, its own
-  SHA-256. It is written last: without it the output is unfinished.
+* ``SPLIT/CAPACITY/``, or ``SPLIT/DOMAIN/CAPACITY/``, is an array of the Zarr group ``NAME`` with a row per sample.
+  Shards and compression are those of the rectangle. Inner chunks are whole samples: as many, a power of two, as make
+  16,384 tokens, or one. A sample is padded with the end-of-text token. In another format the folder holds shards whose
+  entries are samples without their padding;
+* ``SPLIT/CAPACITY_loss_mask/``, only if some token has no loss: bool, false at tokens without a loss and on padding.
+  The formats ``datatrove`` and ``token-parquet`` have it in their own files;
+* ``pieces/SPLIT/CAPACITY/`` has a row for each piece of a document in the order of the samples, which are their pieces
+  end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue the text of the piece before:
+  attention and positions run on, and the first token has a loss. Other pieces are separate texts;
+* ``documents/SPLIT/`` has a row for each document, in the numbering of ``document``;
+* ``composed.json`` is written last, with its own SHA-256 at its end: without it the output is unfinished.
 
 A document ends with the end-of-text token, which is added if it is missing. A document without tokens is in no sample.
 The held-out split is ``heldout`` for arrays and ``val`` for shards, as in the outputs of these formats.
@@ -54,11 +47,9 @@ FILE_DOCUMENTS = 1_000_000
 """Rows of a file in ``documents/``, except the last."""
 HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
 """Sample formats that can store a loss mask."""
-
 Longs = npt.NDArray[np.int64]
 Run = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Longs]
 """Tokens, flags and starts, as in :class:`StoredSamples`."""
-
 OPEN_TABLES = 1024
 OPEN_SHARDS = 64
 ROWS_OF_CHUNKS = 4
@@ -156,10 +147,7 @@ class ComposedBucket:
         return ComposedSamples(tokens, loss_mask, piece_sizes)
 
     def stored(self, samples: Longs) -> Iterator[StoredSamples]:
-        """Yield samples as their files store them, grouped by file, for feeds to copy into batches.
-
-        Args:
-            samples: int64 [n] below ``len(self)``.
+        """Yield samples, int64 [n], as their files store them, grouped by file, for feeds to copy into batches.
 
         Raises:
             IndexError: there is no such sample.
@@ -196,11 +184,7 @@ class Composed:
     """Content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
-        """Return the bucket with this capacity, split and domain.
-
-        Raises:
-            FormatError: there is no such bucket; the message lists all.
-        """
+        """Return the bucket with this capacity, split and domain; the FormatError for an unknown one lists all."""
         for each in self.buckets:
             if (each.capacity, each.split, each.domain) == (capacity, split, domain):
                 return each
@@ -210,12 +194,7 @@ class Composed:
 
 
 def open_composed(path: str | os.PathLike[str]) -> Composed:
-    """Open the composed dataset in a folder, or in ``composed/`` in the folder of a finished run.
-
-    Raises:
-        FormatError: there is no composed dataset, it is unfinished, or it has another version.
-        CorruptionError: its description was changed after it was written.
-    """
+    """Open the composed dataset in a folder, or in ``composed/`` in the folder of a finished run."""
     if is_url(str(path)):
         raise FormatError(f"{path}: bucketed datasets are read from folders of this machine, so download it first")
     folder = Path(path)
@@ -290,7 +269,6 @@ class _ArrayReader:
         self._arrays = [(each.layout, lru_cache(maxsize=ROWS_OF_CHUNKS)(each.read_band)) for each in arrays]
 
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
-        """Decode the chunks that contain the samples, and extract the samples."""
         del pieces
         rows = samples + number * self._bucket.file_samples
         order, found = np.argsort(rows).tolist(), list[npt.NDArray[Any]]()
@@ -312,7 +290,6 @@ class _ShardReader:
         self._open: Callable[[int], tuple[TokenShard, Run]] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
 
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
-        """Return the whole shard, and the offsets of the samples in it."""
         shard, (tokens, flags, ends) = self._open(number)
         if len(ends) != len(pieces.lengths):
             raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")

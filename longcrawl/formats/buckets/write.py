@@ -22,23 +22,9 @@ from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
+from longcrawl.formats import order
 from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MASK, VERSION
 from longcrawl.formats.documents import UNKNOWN, folder_name
-from longcrawl.formats.order import (
-    ORDER,
-    PLACE,
-    PLANNED,
-    Stretch,
-    checked,
-    exchange_order,
-    order_documents,
-    read_batches,
-    read_order,
-    read_places,
-    spill_documents,
-    spilled_json,
-    split_rows,
-)
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.rectangle.write import BAND, Checksum, Layout, lay_out, write_band
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents, map_opened
@@ -49,21 +35,7 @@ from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.stored_tables import GroupedTable
-from longcrawl.tokens.measures import (
-    DOCUMENTS,
-    Bucket,
-    Composition,
-    Relatedness,
-    StrategyName,
-    combine,
-    measure,
-    measure_pools,
-    named_strategy,
-    neighbours,
-    relate,
-    weigh,
-)
-from longcrawl.tokens.measures import TOKENS as FIRST_TOKENS
+from longcrawl.tokens import measures
 from longcrawl.tokens.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Planner
@@ -114,7 +86,7 @@ class PlannedSplit:
     documents: int
     pieces: tuple[int, ...]
     """Number of pieces in each bucket."""
-    composition: Composition
+    composition: measures.Composition
 
     @property
     def path(self) -> str:
@@ -136,21 +108,15 @@ class PlannedSplit:
                 yield PlannedBucket(path, bucket.capacity, *counts, *place)
             first += bucket.samples
 
-    @classmethod
-    def from_dict(cls, numbers: Mapping[str, Any]) -> "PlannedSplit":
-        """Rebuild a plan from ``dataclasses.asdict``, also after a round trip through JSON."""
-        known = {**numbers, "pieces": tuple(numbers["pieces"]), "composition": composition_of(numbers["composition"])}
-        return cls(**known)
 
-
-def composition_of(numbers: Mapping[str, Any]) -> Composition:
+def composition_of(numbers: Mapping[str, Any]) -> measures.Composition:
     """Rebuild a composition from the result of :func:`composition_numbers` or ``dataclasses.asdict``."""
-    names = Composition.__dataclass_fields__
+    names = measures.Composition.__dataclass_fields__
     known = {name: numbers[name] for name in names if name != "buckets"}
-    return Composition(**known, buckets=tuple(Bucket(**each) for each in numbers["buckets"]))
+    return measures.Composition(**known, buckets=tuple(measures.Bucket(**each) for each in numbers["buckets"]))
 
 
-def composition_numbers(composition: Composition) -> dict[str, Any]:
+def composition_numbers(composition: measures.Composition) -> dict[str, Any]:
     """Return a composition for JSON: its counts, and the ratios computed from them."""
     ratios = ("r_pad", "r_tru", "r_cat", "r_tru_tokens", "pieces_per_sample", "context_share", "dropped")
     return {**{name: getattr(composition, name) for name in ratios}, **asdict(composition)}
@@ -165,27 +131,22 @@ def plan_split(
 ) -> PlannedSplit:
     """Plan documents of these lengths pool by pool, write the plan, and measure it.
 
-    Memory holds 40 bytes per sample. All other columns of samples and pieces are memory-mapped.
-
-    Args:
-        spill: the folder to write to.
-        strategy: the strategy.
-        seed: of the shuffle of samples within their buckets.
-        lengths: whole numbers [documents], tokens of each; they may be memory-mapped.
-        where: split, domain and its folder, number of the plan, place of the first document.
+    Memory holds 40 bytes per sample. All other columns of samples and pieces are memory-mapped, as ``lengths`` may be.
+    ``seed`` is of the shuffle of samples within their buckets. ``where`` is split, domain and its folder, number of the
+    plan, and place of the first document.
     """
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
     columns: list[tuple[str, npt.DTypeLike]] = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
     columns += [("document", kind), ("start", kind), ("size", kind)]
-    measured, pairs, first, joined = list[Composition](), list[Longs](), 0, False
+    measured, pairs, first, joined = list[measures.Composition](), list[Longs](), 0, False
     with ExitStack() as files:
         # Lists of arrays would need memory in addition to the arrays they are joined to.
         opened = {name: files.enter_context(TemporaryFile(dir=spill)) for name, _ in columns}
         for pool in strategy.pools(lengths):
             plan = strategy.plan_pool(pool)
-            measured.append(measure(plan, strategy.label, strategy.capacities))
+            measured.append(measures.measure(plan, strategy.label, strategy.capacities))
             joined = joined or bool(plan.joined.any())
-            pairs.append(neighbours(plan, first))
+            pairs.append(measures.neighbours(plan, first))
             of_samples = plan.sample_keys(seed, first), plan.capacities, np.diff(plan.bounds)
             of_pieces = plan.documents + first, plan.starts, plan.sizes
             for (name, stored), values in zip(columns, (*of_samples, *of_pieces), strict=True):
@@ -194,54 +155,37 @@ def plan_split(
         made = {name: map_opened(opened[name], stored) for name, stored in columns}
     pieces, bounds = _save_plan(spill, where[3], made)
     parts = _parts(spill, pieces, bounds) if joined else pieces["size"]
-    write_values(_pairs_file(spill, where[3]), np.concatenate(pairs))
+    write_values(spill / f"plan-{where[3]:05d}.pairs", np.concatenate(pairs))
     counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
-    composition = measure_pools(measured, strategy.label, lengths, parts)
+    composition = measures.measure_pools(measured, strategy.label, lengths, parts)
     return PlannedSplit(*where, len(lengths), tuple(counts), composition)
 
 
-def _pairs_file(spill: Path, plan: int) -> Path:
-    return spill / f"plan-{plan:05d}.pairs"
-
-
-def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relatedness:
-    """Measure how related consecutive documents in the samples of a plan are.
-
-    The ``documents`` of the plan begin at the place ``first`` in the order of all documents.
-    """
-    pairs = np.fromfile(checked(_pairs_file(spill, plan), PLANNED), np.int64).reshape(-1, 2)
-    places = read_order(spill, first, first + min(documents, DOCUMENTS))
+def measure_related(spill: Path, plan: int, first: int, documents: int) -> measures.Relatedness:
+    """Measure how related consecutive documents in samples are, in a plan of documents from the place ``first``."""
+    file = order.checked(spill / f"plan-{plan:05d}.pairs", order.PLANNED)
+    pairs = np.fromfile(file, np.int64).reshape(-1, 2)
+    places = order.read_order(spill, first, first + min(documents, measures.DOCUMENTS))
     beginnings: list[npt.NDArray[Any]] = [np.zeros(0, np.uint16)] * len(places)
-    for chosen, batch, rows in read_batches(spill, places) if len(pairs) else ():
+    for chosen, batch, rows in order.read_batches(spill, places) if len(pairs) else ():
         lists = batch.column(TOKENS)
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
         for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
             start, stop = int(offsets[row]), int(offsets[row + 1])
             # The last token is the end of text, which all documents share.
-            beginnings[place] = values[start : max(stop - 1, start)][:FIRST_TOKENS].copy()
-    return relate(pairs, weigh(beginnings))
-
-
-def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
-    """Measure each split over all its domains."""
-    splits: dict[str, list[Composition]] = {}
-    for each in plans:
-        splits.setdefault(each.split, []).append(each.composition)
-    return {split: combine(here, here[0].label) for split, here in splits.items()}
+            beginnings[place] = values[start : max(stop - 1, start)][: measures.TOKENS].copy()
+    return measures.relate(pairs, measures.weigh(beginnings))
 
 
 def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Longs]:
-    """Write a plan with its samples in their final order, and return its pieces and bounds, memory-mapped.
-
-    Separate files let tasks read the pieces of any samples.
-    """
-    order = np.lexsort((made["keys"], made["capacities"]))
+    """Write a plan with its samples in their final order, and return its pieces and bounds, memory-mapped."""
+    ranked = np.lexsort((made["keys"], made["capacities"]))
     counts = made["counts"].astype(np.int64)
     firsts = np.cumsum(counts) - counts
     path = spill / f"plan-{number:05d}"
-    write_values(path.with_suffix(".bounds"), np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64))
+    write_values(path.with_suffix(".bounds"), np.concatenate([[0], np.cumsum(counts[ranked])]).astype(np.int64))
     with whole_file(path.with_suffix(".pieces")) as beside, beside.open("wb") as file:
-        for block in np.split(order, range(GROUP_SAMPLES, len(order), GROUP_SAMPLES)):
+        for block in np.split(ranked, range(GROUP_SAMPLES, len(ranked), GROUP_SAMPLES)):
             several, ends = counts[block], np.cumsum(counts[block])
             chosen = np.arange(several.sum()) + np.repeat(firsts[block] - (ends - several), several)
             pieces = np.empty(len(chosen), PIECE)
@@ -295,6 +239,8 @@ class SampleFile:
 class PieceStretch:
     """Pieces of consecutive samples in a plan; arrays are int64 [pieces]."""
 
+    bounds: Longs
+    """int64 [samples + 1], bounds of each sample's pieces."""
     samples: Longs
     """Sample of each piece, counted from the first one here."""
     documents: Longs
@@ -309,21 +255,19 @@ class PieceStretch:
     @property
     def lengths(self) -> Longs:
         """Tokens of each sample: int64 [samples]."""
-        return np.asarray(np.add.reduceat(self.sizes, self._firsts()), np.int64)
+        return np.asarray(np.add.reduceat(self.sizes, self.bounds[:-1]), np.int64)
 
     def places(self, capacity: int | None = None) -> Longs:
         """Return the offset of each piece, in samples padded to ``capacity`` or, without one, end to end."""
         before = np.cumsum(self.sizes) - self.sizes
         if capacity is None:
             return before
-        firsts = self._firsts()
-        counts = np.diff(np.append(firsts, len(self.samples)))
-        return np.asarray(before - np.repeat(before[firsts], counts) + self.samples * capacity, np.int64)
+        begins = np.repeat(before[self.bounds[:-1]], np.diff(self.bounds))
+        return np.asarray(before - begins + self.samples * capacity, np.int64)
 
     def table(self, file: SampleFile, first: int) -> pa.Table:
         """Return a table with a row per piece; ``first`` is the number of the first sample in its bucket."""
-        bounds = np.append(self._firsts(), len(self.sizes))
-        joined = {JOINED: pa.array(joined_pieces(bounds, self.documents))} if file.joined else {}
+        joined = {JOINED: pa.array(joined_pieces(self.bounds, self.documents))} if file.joined else {}
         tail = self.starts + self.sizes == self.recorded[N_TOKENS].to_numpy()
         return pa.table(
             {
@@ -339,30 +283,27 @@ class PieceStretch:
             }
         )
 
-    def _firsts(self) -> npt.NDArray[np.intp]:
-        """Return the index of each sample's first piece."""
-        return np.flatnonzero(np.diff(self.samples, prepend=-1))
-
 
 def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> PieceStretch:
     path, first, stop = spill / f"plan-{bucket.plan:05d}", bucket.first + first, bucket.first + stop
-    for file in (path.with_suffix(".bounds"), path.with_suffix(".pieces"), spill / ORDER):
-        checked(file, PLANNED)
+    for file in (path.with_suffix(".bounds"), path.with_suffix(".pieces"), spill / order.ORDER):
+        order.checked(file, order.PLANNED)
     bounds = np.fromfile(f"{path}.bounds", np.int64, count=stop - first + 1, offset=first * 8)
     count = int(bounds[-1] - bounds[0])
     pieces = np.fromfile(f"{path}.pieces", PIECE, count=count, offset=int(bounds[0]) * PIECE.itemsize)
     documents = pieces["document"].astype(np.int64)
     wanted, back = np.unique(documents, return_inverse=True)
-    places = np.memmap(spill / ORDER, PLACE, "r")[wanted + bucket.first_document]
-    recorded = read_places(spill, places, (*ORIGINS, DOMAIN, N_TOKENS)).take(pa.array(back))
+    places = np.memmap(spill / order.ORDER, order.PLACE, "r")[wanted + bucket.first_document]
+    recorded = order.read_places(spill, places, (*ORIGINS, DOMAIN, N_TOKENS)).take(pa.array(back))
     samples = np.repeat(np.arange(stop - first), np.diff(bounds))
-    return PieceStretch(samples, documents, pieces["start"], pieces["size"], recorded, places[back])
+    starts, sizes = pieces["start"], pieces["size"]
+    return PieceStretch(bounds - bounds[0], samples, documents, starts, sizes, recorded, places[back])
 
 
 def _gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:
     """Copy pieces of the spilled column ``name`` to offsets ``places`` in ``out``, and leave the rest unchanged."""
     flat = out.reshape(-1).view(np.uint8) if out.dtype == np.bool_ else out.reshape(-1)
-    for chosen, batch, rows in read_batches(spill, pieces.spilled):
+    for chosen, batch, rows in order.read_batches(spill, pieces.spilled):
         lists = batch.column(name)
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
         firsts = offsets[rows] + pieces.starts[chosen]
@@ -409,20 +350,10 @@ def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Do
         yield Documents(tokens, lengths, None, mask if masked else None)
 
 
-def write_documents(spill: Path, target: Path, name: str, start: int, stop: int) -> str:
-    """Write the table of documents ``start`` to ``stop`` of the order, and return its name."""
-    with whole_file(target / name) as beside, GroupedTable(beside) as file:
-        for first in range(start, stop, GROUP_DOCUMENTS):
-            file.add(read_places(spill, read_order(spill, first, min(first + GROUP_DOCUMENTS, stop)), KEPT))
-    return name
-
-
 PLANS = "plans.json"
 CHUNK_TOKENS = 16_384
 """Most tokens in an inner chunk, unless one sample has more."""
-
 NO_WINDOWS = "composed cuts documents by its own plan: leave the stage windows out, which would cut them before"
-
 Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 
 
@@ -458,7 +389,7 @@ class ComposedOutput(TokenOutput):
     )  # fmt: skip
     plans_documents = True
 
-    strategy: StrategyName = "buckets"
+    strategy: measures.StrategyName = "buckets"
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
     padding_threshold: float = 0.05
     planner: Planner = "algorithm-1"
@@ -483,13 +414,9 @@ class ComposedOutput(TokenOutput):
         self.chosen()
 
     def chosen(self) -> Strategy:
-        """Return the strategy.
-
-        Raises:
-            StageError: the capacities do not ascend, or do not fit the strategy.
-        """
+        """Return the strategy; raise StageError if the capacities do not ascend, or do not fit it."""
         settings = (self.padding_threshold, self.planner, self.seed, self.pool_size, self.chunk_tokens)
-        return named_strategy(self.strategy, self.capacities, *settings)
+        return measures.named_strategy(self.strategy, self.capacities, *settings)
 
     @property
     def joins(self) -> bool:
@@ -502,15 +429,10 @@ class ComposedOutput(TokenOutput):
         rows = min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
         chunk = (rows, capacity)
         tokens = Layout(capacity, dtype, end_of_text, self.zarr_format, self.codec, chunk, self.checksum)
-        mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
-        return {"": tokens} | (mask if masked else {})
+        return tokens.with_mask(masked=masked)
 
     def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
-        """Return a writer with the end of text and tokenizer of ``tokenize``.
-
-        Raises:
-            StageError: there is no end of text, the stages cut windows, or the planner separates related documents.
-        """
+        """Return a writer with the end of text and tokenizer of ``tokenize``."""
         tokenize = self.find_tokenize(stages)
         if any(stage.name == Windows.name for stage in stages):
             raise StageError(NO_WINDOWS)
@@ -544,7 +466,7 @@ class ComposedWriter(TokenWriter):
         def sizes(batch: pa.RecordBatch) -> Longs:
             return np.asarray(batch.column(N_TOKENS), np.int64)
 
-        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=sizes)
+        order.spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=sizes)
         write_text(spill / f"{part:05d}.facts", json.dumps({"masked": bool(masked)}))
 
     def _kept_columns(self, table: pa.Table) -> dict[str, Any]:
@@ -574,21 +496,24 @@ class ComposedWriter(TokenWriter):
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Order the documents by an exchange if there are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
+        order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Plan the samples of each split and domain, create empty arrays, and list the files to write."""
-        target.mkdir(parents=True, exist_ok=True)
         by_domain = self.settings.domains is not None
-        stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
+        stretches, schema = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
         if not any(each.sizes.any() for each in stretches):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
-        masked = any(each["masked"] for each in spilled_json(spill, parts, ".facts"))
+        masked = any(each["masked"] for each in order.spilled_json(spill, parts, ".facts"))
         facts = TokenFacts(str(schema.field(TOKENS).type.value_type), masked)
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
+        # Shards call the held-out split ``val``, as their makers do.
+        held_out = "heldout" if self.settings.format == "zarr" else "val"
         for stretch in stretches:
             folder = self._folder(stretch.group)
-            for split, (start, stop) in self._splits(stretch).items():
+            of = f" of {self.settings.domains} {stretch.group!r}" if by_domain else ""
+            splits = order.split_rows(self.settings.heldout, len(stretch.sizes), held_out, of)
+            for split, (start, stop) in splits.items():
                 where = (split, stretch.group, folder, len(plans), stretch.start + start)
                 plans.append(plan_split(spill, strategy, seed, stretch.sizes[start:stop], where))
         if not any(each.composition.samples for each in plans if each.split == "train"):
@@ -599,7 +524,12 @@ class ComposedWriter(TokenWriter):
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
         if self.settings.format == "zarr":
-            self._lay_out(target, buckets, facts)
+            arrays = {
+                f"{bucket.path}{suffix}": (layout, bucket.samples)
+                for bucket in buckets
+                for suffix, layout in self._layouts(bucket.capacity, facts).items()
+            }
+            lay_out(target, arrays, self._attributes() | ({"loss_mask": True} if facts.masked else {}))
         samples, documents = enumerate(self._sample_files(buckets, facts)), enumerate(_document_tables(plans))
         return [
             *(WriteTask(f"samples-{number:06d}", ("samples", each)) for number, each in samples),
@@ -614,7 +544,12 @@ class ComposedWriter(TokenWriter):
         """Write one band or shard with its table of pieces, or a table of documents, or measure relatedness."""
         kind, *details = task.details
         if kind == "documents":
-            return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
+            name, start, stop = details
+            with whole_file(target / name) as beside, GroupedTable(beside) as file:
+                for first in range(start, stop, GROUP_DOCUMENTS):
+                    places = order.read_order(spill, first, min(first + GROUP_DOCUMENTS, stop))
+                    file.add(order.read_places(spill, places, KEPT))
+            return {"bucket": None, "files": file_entries(target, [name])}
         if kind == "related":
             return {"bucket": None, "files": {}, "related": measure_related(spill, *details)._asdict()}
         (here,) = details
@@ -634,18 +569,20 @@ class ComposedWriter(TokenWriter):
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
         recorded = json.loads((spill / PLANS).read_text("utf-8"))
-        facts, plans = TokenFacts(**recorded["facts"]), [PlannedSplit.from_dict(each) for each in recorded["plans"]]
+        facts, plans = TokenFacts(**recorded["facts"]), list[PlannedSplit]()
         related = [each["related"] for each in written if "related" in each]
-        plans = [
-            replace(plan, composition=replace(plan.composition, **found))
-            for plan, found in zip(plans, related, strict=True)
-        ]
+        for numbers, found in zip(recorded["plans"], related, strict=True):
+            composition = replace(composition_of(numbers["composition"]), **found)
+            plans.append(PlannedSplit(**numbers | {"pieces": tuple(numbers["pieces"]), "composition": composition}))
         if self.tokenize is not None:
             self.tokenize.encoder().save(str(target))
         files = {name: entry for each in written for name, entry in each["files"].items()}
         there = {path.relative_to(target).as_posix() for path in whole_files(target)}
         files |= file_entries(target, sorted(there - files.keys() - {DESCRIPTION}))
         settings = self.settings.settings()
+        splits: dict[str, list[measures.Composition]] = {}
+        for each in plans:
+            splits.setdefault(each.split, []).append(each.composition)
         described: dict[str, Any] = {
             "longcrawl_composed": VERSION,
             "stored_as": self.settings.format,
@@ -658,7 +595,9 @@ class ComposedWriter(TokenWriter):
             **({"chunk_tokens": self.settings.chunk_tokens, JOINED: True} if self.settings.joins else {}),
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
-            "splits": {split: composition_numbers(found) for split, found in by_split(plans).items()},
+            "splits": {
+                split: composition_numbers(measures.combine(here, here[0].label)) for split, here in splits.items()
+            },
             "buckets": [self._entry(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
             "files": dict(sorted(files.items())),
         }
@@ -671,25 +610,10 @@ class ComposedWriter(TokenWriter):
         write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
-    def _splits(self, stretch: Stretch) -> dict[str, tuple[int, int]]:
-        """Return the bounds of each split of one domain; shards call the held-out split ``val``, as their makers do."""
-        rows, column = len(stretch.sizes), self.settings.domains
-        of = f" of {column} {stretch.group!r}" if column is not None else ""
-        return split_rows(self.settings.heldout, rows, "heldout" if self.settings.format == "zarr" else "val", of)
-
     def _folder(self, domain: str | None) -> str:
         if self.settings.domains is None:
             return ""
         return folder_name(domain, self.settings.domains, "composed.domains to another column")
-
-    def _lay_out(self, target: Path, buckets: Sequence[PlannedBucket], facts: TokenFacts) -> None:
-        arrays = {
-            f"{bucket.path}{suffix}": (layout, bucket.samples)
-            for bucket in buckets
-            for suffix, layout in self._layouts(bucket.capacity, facts).items()
-        }
-        attributes = self._attributes() | ({"loss_mask": True} if facts.masked else {})
-        lay_out(target, arrays, attributes)
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
         return self.settings.layouts(capacity, facts.dtype, self._end_of_text(), masked=facts.masked)

@@ -25,12 +25,7 @@ TABLE_BYTES = 1 << 16
 
 
 def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[str]) -> pa.Table | None:
-    """Return those of ``columns`` that are recorded for rows ``start:stop`` of a split, or None without a table.
-
-    Raises:
-        SourceError: the table cannot be read.
-        CorruptionError: the table differs from what was written.
-    """
+    """Return those of ``columns`` that are recorded for rows ``start:stop`` of a split, or None without a table."""
     rows = join(absolute(root), f"rows/{split}.parquet")
     if not exists(rows):
         return None
@@ -111,7 +106,8 @@ class Rectangle(Source):
         schema = self.schema()
         chunk_rows = array.layout.chunks[0]
         start, stop = int(first), min(int(first) + PART_ROWS, array.shape[0])
-        ids = self._ids(split, start, stop)
+        table = read_rows(self._root(), split, start, stop, ["id"])
+        ids = pa.nulls(stop - start, pa.string()) if table is None else table["id"].combine_chunks()
         # A remote chunk is a request to wait for; a local one keeps this process busy.
         with ThreadPoolExecutor(REQUESTS) if is_url(self._root()) else nullcontext() as pool:
             for block in range(start // chunk_rows, -(-stop // chunk_rows)):
@@ -152,13 +148,8 @@ class Rectangle(Source):
             raise SourceError(f"context_length must be 1 to {length:,}, the length of a row, got {window:,}")
         return window
 
-    def _ids(self, split: str, start: int, stop: int) -> pa.Array:
-        table = read_rows(self._root(), split, start, stop, ["id"])
-        return pa.nulls(stop - start, pa.string()) if table is None else table["id"].combine_chunks()
-
 
 def _table(rows: "list[np.ndarray[Any, Any]]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Cut rows of tokens, and of their loss mask if there is one, into windows."""
     window = schema.field("tokens").type.list_size
     count = rows[0].shape[1] // window
     numbers = np.repeat(np.arange(first, first + len(rows[0])), count)

@@ -2,53 +2,33 @@
 
 Specification
 -------------
-``NAME/`` is a Zarr group with the arrays ``train`` and, if any rows are held out, ``heldout``: (rows, context_length),
-little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one shard per band of
-2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle. On GPT-2 tokens of long
-documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19 (benchmarks/codecs.py). Each
-inner chunk is followed by its crc32c, the Zarr codec of this name, so that every reader detects changed bytes.
-``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048, with the same codec and no checksum in
-them: each chunk is a file, whose SHA-256 is in ``rectangle.json``. The 6.6 million rows of LongCrawl64 are 103,296
-files in v2 and 3,228 in v3.
+``NAME/`` is a Zarr group, whose folder docs/formats.md shows, with the arrays ``train`` and, if any rows are held out,
+``heldout``: (rows, context_length), little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the
+default) has one shard per band of 2,048 rows with inner chunks of 64 x 2,048 tokens, each followed by its crc32c, Blosc
+zstd level 3 *without* shuffle. On GPT-2 tokens of long documents that is 1.64 times smaller than raw, with shuffle
+1.43, with bitshuffle 1.19 (benchmarks/codecs.py). ``zarr_format=2`` gives the chunks of the original LongCrawl64,
+2,048 x 2,048, with the same codec: each chunk is a file, whose SHA-256 is in ``rectangle.json``.
 
-The folder also contains
-
-* ``train_loss_mask``, ``heldout_loss_mask``, only if the documents have a column ``loss_mask``: arrays with the shape,
-  chunks and codec of the tokens, bool, fill value true; false at tokens without a loss;
-* ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
-  truncation), and those of ``date``, ``source``, ``file`` and ``offset`` that the documents have;
-* ``tokenizer.json``, which decodes a row, if the run made the tokens;
-* ``rectangle.json``: shapes, end of text, bytes and SHA-256 of every file and, last, its own SHA-256. It is written
-  last: without it the rectangle is unfinished.
-
-The group's attributes are ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped``, ``rolled`` and, if
-there are loss masks, ``loss_mask``, which is true.
+``train_loss_mask`` and ``heldout_loss_mask``, only if the documents have a column ``loss_mask``, have the shape, chunks
+and codec of the tokens, bool, fill value true; false at tokens without a loss. ``rectangle.json`` is written last, with
+its own SHA-256 at its end: without it the rectangle is unfinished.
 
 Reading
 -------
-A rectangle is a folder with two token arrays of shape (documents, tokens per document), dtype uint16 or uint32, one
-document per row. Each split is in ``<folder>/<split>`` (longcrawl, Zarr format 3 or 2) or ``<folder>/<split>.zarr``
-(the original LongCrawl64, Zarr format 2). Two engines give equal chunks:
-
-* ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its
-  crc32c) or not;
-* ``"zarr"`` reads everything that zarr-python reads.
-
-Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://``). "direct" fetches the index of a
-shard once and then the bytes of each requested chunk; plain Zarr over ``hf://`` reads five megabytes ahead.
+Each split is in ``<folder>/<split>`` (longcrawl, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the original
+LongCrawl64, Zarr format 2), local or behind a URL of fsspec. Two engines give equal chunks: ``"direct"`` reads
+little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its crc32c) or not, and
+fetches only the bytes of requested chunks; ``"zarr"`` reads everything that zarr-python reads.
 
 A chunk that a shard's index records as absent is all fill value. Plain Zarr also reads an absent *file* as fill value,
 silently; here it is a :class:`~longcrawl.errors.CorruptionError`. ``on_missing_chunks="skip"`` opens a partial copy:
 the bands of rows whose files are all present, as a dense array that knows their rows in the whole
 (:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
 
-Changed bytes in files that longcrawl wrote also raise CorruptionError. Shards carry a crc32c after each chunk,
-compared whenever the chunk is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when
-it is first read. Metadata is compared with ``rectangle.json`` when a split is opened. In arrays without checksums,
-changed bytes are detected only if blosc detects them.
-
-The reader holds no lock, so it survives a fork in the middle of a read by another thread. Metadata may be damaged or
-hostile: every number is compared with a limit before anything is allocated or listed by it.
+Changed bytes in files that longcrawl wrote also raise CorruptionError: the crc32c of a chunk is compared whenever it is
+decoded, the SHA-256 of a file when it is first read. In arrays without checksums, changed bytes are detected only if
+blosc detects them. Metadata may be damaged or hostile: every number is compared with a limit before anything is
+allocated or listed by it. The reader holds no lock, so it survives a fork in the middle of a read by another thread.
 """
 
 import hashlib
@@ -79,7 +59,6 @@ from longcrawl.urls import is_url
 
 Pair = tuple[int, int]
 T = TypeVar("T")
-
 MOST_ROWS = MOST_COLUMNS = 2**31
 MOST_TOKENS = 2**48
 MOST_FILES = 2**24
@@ -87,7 +66,6 @@ MOST_CHUNK_BYTES = 2**29
 """Most bytes of a decoded chunk, enough for a whole strip of the original: 2,048 x 65,536 tokens of uint32."""
 MOST_CHUNKS_OF_FILE = 2**18
 """Most chunks in a shard; its index then has 4 MiB."""
-
 CODECS = (
     "blosc", "zstd", "gzip", "lz4", "zlib", "bz2", "lzma", "pcodec", "bytes", "transpose", "delta", "shuffle",
     "crc32", "crc32c", "adler32", "fletcher32", "sharding_indexed",
@@ -101,9 +79,8 @@ DEEPEST = 4
 class ArrayLayout:
     """Grid, file names and codecs of a two-dimensional array of tokens, or of their loss mask.
 
-    ``file_shape`` is the shape of one file (a shard, or a chunk if there are no shards), ``chunks`` the shape that is
-    decoded at once. ``indirect`` is None if the direct engine can read the array, and otherwise names the feature that
-    it cannot read.
+    ``file_shape`` is that of one file (a shard or a chunk), ``chunks`` the shape that is decoded at once. ``indirect``
+    names the feature that the direct engine cannot read, or is None.
     """
 
     shape: Pair
@@ -340,10 +317,7 @@ class Band:
 
 
 def whole_bands(layout: ArrayLayout, files: Iterable[str], columns: int | None = None) -> tuple[int, ...]:
-    """Return the numbers of the bands whose files are all present, or those of the first ``columns`` tokens of a row.
-
-    Unknown names among ``files`` are ignored.
-    """
+    """Return the numbers of the bands whose files are all present, or those of the first ``columns`` of tokens."""
     rows, tokens = layout.chunks_per_file[0], layout.shape[1] if columns is None else columns
     needed = -(-tokens // layout.file_shape[1])
     counts = Counter[int]()
@@ -366,12 +340,10 @@ def bands_of(layout: ArrayLayout, numbers: Iterable[int]) -> tuple[Band, ...]:
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 OnMissingChunks = Literal["error", "skip", "fill"]
 """Treatment of a missing chunk or shard file: raise an error, skip its band, or read it as the fill value."""
-
 JOINED_GAP = 1 << 18
 """Most bytes between two chunks of a remote file that one request fetches together."""
 JOINED_BYTES = 1 << 25
 """Most bytes of a request for several chunks."""
-
 OPEN_SHARDS = 64
 ABSENT = 2**64 - 1
 BLOSC_HEADER = 16
@@ -541,10 +513,9 @@ class DirectReader(ChunkReader):
 def wrong_blosc_header(
     header: bytes, stored_bytes: int, decoded_bytes: int | None, most: int = MOST_CHUNK_BYTES
 ) -> str | None:
-    """Return what is wrong with the sizes in the 16 bytes of a blosc header, or None.
+    """Return what is wrong with the sizes in a blosc header, which blosc trusts, or None.
 
-    Blosc trusts its header and would read past the end of a cut chunk. The chunk must decode to ``decoded_bytes`` or,
-    if that is None, to at most ``most`` bytes.
+    The chunk must decode to ``decoded_bytes`` or, if that is None, to at most ``most`` bytes.
     """
     decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
     if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= most)):
@@ -574,12 +545,10 @@ class _Shard:
         self._index = stored[:-CHECKSUM_BYTES].view("<u8").reshape(*self._per_file, 2)
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
-        """Return the stored bytes of a chunk, or None if the index marks it as all fill value."""
         place = self._place(row_chunk, column_chunk)
         return None if place is None else self._file.read(*place)
 
     def read_joined(self, chunks: Sequence[tuple[int, int]]) -> list[bytes | None]:
-        """Return the stored bytes of several chunks, and fetch neighbours by one request."""
         places = [self._place(*chunk) for chunk in chunks]
         found: list[bytes | None] = [None] * len(chunks)
         waiting: list[tuple[int, int, int]] = []
@@ -602,7 +571,6 @@ class _Shard:
         return found
 
     def _place(self, row_chunk: int, column_chunk: int) -> tuple[int, int] | None:
-        """Return offset and bytes of a chunk, or None if it is all fill value."""
         row, column = row_chunk % self._per_file[0], column_chunk % self._per_file[1]
         offset, length = self._index.item(row, column, 0), self._index.item(row, column, 1)
         if offset == ABSENT and length == ABSENT:
@@ -625,7 +593,6 @@ def _matches(stored: npt.NDArray[np.uint8]) -> bool:
 
 Engine = Literal["auto", "direct", "zarr"]
 """Decoder of chunks: "direct" (blosc), "zarr" (zarr-python), or "auto" for direct if it can read the array."""
-
 GPT2_END_OF_TEXT = 50256
 """Default end-of-text id, for rectangles that record none, such as the original LongCrawl64."""
 DESCRIPTION = "rectangle.json"
@@ -640,19 +607,11 @@ LOSS_MASK_SUFFIX = "_loss_mask"
 class SplitArray:
     """One split of a rectangle, or its loss mask; picklable, usable from threads and after a fork.
 
-    Attributes:
-        root: the rectangle's folder or URL.
-        name: the array's folder in it: ``train`` or ``train.zarr``.
-        layout: shape, dtype, chunk shape and fill value.
-        end_of_text: id that separates documents.
-        vocabulary_size: upper bound of ids (exclusive), or None if it is not recorded.
-        engine: the engine that reads, never "auto".
-        on_missing_chunks: the treatment of missing files.
-        masked: whether the rectangle records that its splits have loss masks, see :func:`open_loss_mask`.
-        file_checksums: recorded SHA-256 of unsharded chunks, by their files' paths in ``root``.
-        rolled: whether rows are rolled, or None if it is not recorded.
-        stored: the layout of all bands if some are skipped, otherwise None.
-        kept: if some bands are skipped, the numbers of the others.
+    ``name`` is the array's folder in ``root``, ``train`` or ``train.zarr``. ``masked`` tells whether the rectangle
+    records that its splits have loss masks, see :func:`open_loss_mask`; ``vocabulary_size`` (an exclusive upper bound
+    of ids) and ``rolled`` are None if they are not recorded. ``file_checksums`` are the SHA-256 of unsharded chunks, by
+    their files' paths in ``root``. If some bands are skipped, ``stored`` is the layout of all, and ``kept`` the numbers
+    of the others.
     """
 
     root: str
@@ -698,12 +657,7 @@ class SplitArray:
         return "sha256" if self.layout.checksum == "none" and self.file_checksums else self.layout.checksum
 
     def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Decode one chunk to a new array, clipped at the array's last row and column.
-
-        Raises:
-            CorruptionError: the file is missing, cut or does not decode; the message names file and chunk.
-            IndexError: there is no such chunk.
-        """
+        """Decode one chunk to a new array, clipped at the array's last row and column."""
         if not (0 <= row_chunk < self.layout.chunk_grid[0] and 0 <= column_chunk < self.layout.chunk_grid[1]):
             raise IndexError(
                 f"{self.root}/{self.name} has {self.layout.chunk_grid} chunks, none at {(row_chunk, column_chunk)}"
@@ -765,9 +719,6 @@ def open_split(
     >>> array = open_split("mini64.zarr", "heldout")  # doctest: +SKIP
     >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
     ((52131, 65536), dtype('uint16'), (64, 2048))
-
-    Raises:
-        FormatError: there is no such folder or split (the message lists what is there), or it is not a rectangle.
     """
     try:
         array = _open(os.fspath(path), split, engine, on_missing_chunks)
@@ -792,7 +743,6 @@ class _OneArrayError(FormatError):
 
 
 def _with_whole_bands(array: SplitArray) -> SplitArray:
-    """Return an array without the bands that lack a file of tokens or of their loss mask."""
     folder, layout = Folder(array.root), array.layout
     there = folder.files(array.name)
     kept = set(whole_bands(layout, there))
@@ -827,11 +777,7 @@ def has_split(path: str | os.PathLike[str], split: str) -> bool:
 
 
 def open_loss_mask(array: SplitArray) -> SplitArray:
-    """Open the loss mask of a ``masked`` split.
-
-    Raises:
-        FormatError: it is missing, is not bool, or differs from the tokens in shape or chunks.
-    """
+    """Open the loss mask of a ``masked`` split; raise FormatError if it does not fit its tokens."""
     name = f"{array.name}{LOSS_MASK_SUFFIX}"
     mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
     mask = take_bands(mask, array.kept) if array.stored else mask
@@ -846,7 +792,9 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
 
 def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
     folder = Folder(path)
-    checksums = _recorded_checksums(folder, split)
+    description = DESCRIPTIONS["/" in split]
+    text = folder.read(description)
+    checksums = {} if text is None else structured.sealed_files(text, f"{folder.root}/{description}")
     name, metadata = _find_array(folder, split, checksums)
     layout = parse_layout(metadata, f"{folder.root}/{name}")
     if engine == "direct" and layout.indirect:
@@ -865,13 +813,6 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         _count(folder.root, attributes, "vocabulary_size", None, "a number of ids", 1),
         attributes["rolled"] if isinstance(attributes.get("rolled"), bool) else None,
     )
-
-
-def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
-    """Return the recorded SHA-256 of all files of a finished longcrawl dataset, or nothing for other datasets."""
-    name = DESCRIPTIONS["/" in split]
-    text = folder.read(name)
-    return {} if text is None else structured.sealed_files(text, f"{folder.root}/{name}")
 
 
 def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:

@@ -1,12 +1,7 @@
 """Writes, verifies, inspects and edits rectangles.
 
-Pass one spills the tokens and the origin of every document (:mod:`longcrawl.formats.order`), since the number of rows
-is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one band of rows at
-a time and writes it whole: each shard has one writer, so nothing is ever read back and rewritten.
-
-A rectangle of longcrawl has a checksum for every file, so one flipped bit is detected. The original LongCrawl64 layout
-has none: verification there requires every chunk to be present and to decode. Plain Zarr would silently read an absent
-chunk as zeros, "!" in GPT-2's vocabulary.
+Pass one spills the tokens and the origin of every document (:mod:`longcrawl.formats.order`). Pass two gathers one band
+of rows at a time and writes it whole: each shard has one writer, so nothing is ever read back and rewritten.
 """
 
 import shutil
@@ -23,31 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longcrawl.core import outputs
 from longcrawl.core.display import Column, Table, table
 from longcrawl.core.exchange import Engine
-from longcrawl.core.outputs import (
-    Inspection,
-    Output,
-    Result,
-    TokenRows,
-    Verification,
-    WriteTask,
-    are_shuffled,
-    output,
-    result,
-)
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable
-from longcrawl.formats.order import (
-    exchange_order,
-    order_documents,
-    read_batches,
-    read_order,
-    read_places,
-    spill_documents,
-    split_rows,
-)
+from longcrawl.formats import order
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
@@ -61,7 +38,6 @@ from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
 """Checksum that each chunk carries, so that readers detect changed bytes."""
-
 BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
 INNER_ROWS, CHUNK_COLUMNS = 64, 2048
@@ -82,6 +58,11 @@ class Layout:
     """Rows and columns that are decoded at once (v3); rows divide ``BAND``."""
     checksum: Checksum = "crc32c"
     """Checksum after each inner chunk (v3)."""
+
+    def with_mask(self, *, masked: bool) -> dict[str, "Layout"]:
+        """Return this layout of tokens and, if ``masked``, that of their loss mask, by the suffix of its name."""
+        mask = {LOSS_MASK_SUFFIX: replace(self, dtype="bool", fill_value=True)}
+        return {"": self} | (mask if masked else {})
 
     def whole_chunks(self, rows: int) -> int:
         """Round the rows of a band up to whole chunks; chunks beyond them are not stored."""
@@ -136,33 +117,8 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
     return [file.as_posix() for file in files]
 
 
-def gather(
-    spill: Path, start: int, stop: int, layout: Layout, *, masked: bool
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
-    """Gather tokens, loss mask and origins of rows ``start`` to ``stop`` of the order.
-
-    Tokens are (rows, context_length), with rows padded to whole chunks. The loss mask has the same rows with eight
-    flags per byte, or zero columns if not ``masked``.
-    """
-    places = read_order(spill, start, stop)
-    height = layout.whole_chunks(len(places))
-    tokens = np.full((height, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
-    flags = np.full((height, -(-layout.context_length // 8) if masked else 0), 0xFF, np.uint8)
-    for chosen, batch, rows in read_batches(spill, places):
-        stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, layout.context_length)
-        for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
-            tokens[place] = stored[row]
-        if masked:
-            bits = np.frombuffer(batch.column(LOSS_MASK).buffers()[1], np.uint8, batch.num_rows * flags.shape[1])
-            flags[chosen] = bits.reshape(batch.num_rows, -1)[rows]
-    return tokens, flags, read_places(spill, places, [*ORIGINS.names, *FOUND])
-
-
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
-    """Write one band of an array to a temporary array, move its files to the target, and return their names.
-
-    ``tokens`` has whole chunks of rows, at most ``BAND``.
-    """
+    """Write one band, whole chunks of at most ``BAND`` rows, of an array, and return the names of its files."""
     import numcodecs.blosc
 
     beside = partial_path(target)
@@ -200,8 +156,11 @@ def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Tab
         )
     _check_lengths(table, tokens, context_length)
     columns = {TOKENS: tokens}
-    flags = _packed_mask(table, context_length)
-    if flags is not None:
+    check_masked(table, "a rectangle")
+    if LOSS_MASK in table.column_names:
+        lengths = np.full(table.num_rows, context_length, np.int64)
+        flat = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
+        flags = np.packbits(flat.reshape(table.num_rows, context_length), axis=1)
         bits = [None, pa.py_buffer(np.ascontiguousarray(flags))]
         columns[LOSS_MASK] = pa.Array.from_buffers(pa.binary(flags.shape[1]), table.num_rows, bits)
     if shuffled:
@@ -230,17 +189,7 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
         )
 
 
-def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
-    """Pack the loss mask of rows of ``context_length`` tokens to eight flags per byte, or return None without one."""
-    check_masked(table, "a rectangle")
-    if LOSS_MASK not in table.column_names:
-        return None
-    lengths = np.full(table.num_rows, context_length, np.int64)
-    flags = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
-    return np.packbits(flags.reshape(table.num_rows, context_length), axis=1)
-
-
-@output("rectangle")
+@outputs.output("rectangle")
 class RectangleOutput(TokenOutput):
     """Write a rectangle in the format of :mod:`longcrawl.formats.rectangle.spec`.
 
@@ -275,11 +224,10 @@ class RectangleOutput(TokenOutput):
         super().__post_init__()
         self.check_least(context_length=1)
 
-    def layouts(self, context_length: int, dtype: str, end_of_text: int) -> dict[str, Layout]:
+    def layouts(self, context_length: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
         """Return the layouts of tokens and loss mask, keyed by the suffix that their arrays add to a split's name."""
         given = (self.zarr_format, self.codec)
-        tokens = Layout(context_length, dtype, end_of_text, *given, checksum=self.checksum)
-        return {"": tokens, LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
+        return Layout(context_length, dtype, end_of_text, *given, checksum=self.checksum).with_mask(masked=masked)
 
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
         """Return a writer with row length, end of text and tokenizer taken from ``truncate`` and ``tokenize``."""
@@ -296,7 +244,7 @@ class RectangleOutput(TokenOutput):
             )
         tokenize = self.find_tokenize(stages)
         return RectangleWriter(
-            self, are_shuffled(stages), tokenize=tokenize, context_length=length, rolled="roll" in by_name
+            self, outputs.are_shuffled(stages), tokenize=tokenize, context_length=length, rolled="roll" in by_name
         )
 
 
@@ -311,15 +259,15 @@ class RectangleWriter(TokenWriter):
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """Spill the rows of one part with their origins (first pass)."""
         rows = (row_table(table, self.context_length, shuffled=self.shuffled) for table in tables)
-        spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes)
+        order.spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Order the documents by an exchange if there are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled)
+        order.exchange_order(spill, parts, engine, shuffled=self.shuffled)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:
         """Order all rows, split off the held-out ones, create empty arrays and list the bands to write."""
-        (ordered,), schema = order_documents(spill, parts, shuffled=self.shuffled)
+        (ordered,), schema = order.order_documents(spill, parts, shuffled=self.shuffled)
         rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
         dtype = str(schema.field(TOKENS).type.value_type)
         if self._end_of_text() > np.iinfo(dtype).max:
@@ -328,25 +276,35 @@ class RectangleWriter(TokenWriter):
                 "set rectangle.end_of_text lower, or tokenize.dtype to uint32"
             )
         layouts = self._layouts(dtype, masked=masked)
-        splits = split_rows(self.settings.heldout, rows)
+        splits = order.split_rows(self.settings.heldout, rows)
         rows_of = {split: stop - start for split, (start, stop) in splits.items()}
         lay_out(target, _arrays_of(rows_of, layouts), self._group_attributes(masked=masked))
         return [
-            WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
+            outputs.WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()
             for number, first in enumerate(range(start, stop, BAND))
         ]
 
-    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+    def write(self, spill: Path, target: Path, task: outputs.WriteTask) -> dict[str, Any]:
         """Write the rows of one band to files that no other task writes (second pass)."""
         split, number, start, stop, dtype, masked = task.details
         layouts = self._layouts(dtype, masked=masked)
-        tokens, flags, origins = gather(spill, start, stop, layouts[""], masked=masked)
-        first_row = number * BAND
-        rows = f"rows-{task.name}.parquet"
-        numbers = pa.array(range(first_row, first_row + stop - start), pa.int64())
+        layout, places = layouts[""], order.read_order(spill, start, stop)
+        height, length = layout.whole_chunks(len(places)), self.context_length
+        tokens = np.full((height, length), layout.fill_value, np.dtype(dtype).newbyteorder("<"))
+        # Eight flags per byte.
+        flags = np.full((height, -(-length // 8) if masked else 0), 0xFF, np.uint8)
+        for chosen, batch, rows_of_batch in order.read_batches(spill, places):
+            stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, length)
+            for place, row in zip(chosen.tolist(), rows_of_batch.tolist(), strict=True):
+                tokens[place] = stored[row]
+            if masked:
+                bits = np.frombuffer(batch.column(LOSS_MASK).buffers()[1], np.uint8, batch.num_rows * flags.shape[1])
+                flags[chosen] = bits.reshape(batch.num_rows, -1)[rows_of_batch]
+        origins, rows = order.read_places(spill, places, [*ORIGINS.names, *FOUND]), f"rows-{task.name}.parquet"
+        numbers = pa.array(np.arange(stop - start) + number * BAND, pa.int64())
         write_table(origins.add_column(0, "row", numbers), spill / rows)
-        names = write_band(target, split, number, tokens, layouts[""])
+        names = write_band(target, split, number, tokens, layout)
         del tokens
         if masked:
             unpacked = np.unpackbits(flags, axis=1, count=self.context_length).view(np.bool_)
@@ -391,8 +349,7 @@ class RectangleWriter(TokenWriter):
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
-        layouts = self.settings.layouts(self.context_length, dtype, self._end_of_text())
-        return layouts if masked else {"": layouts[""]}
+        return self.settings.layouts(self.context_length, dtype, self._end_of_text(), masked=masked)
 
     def _group_attributes(self, *, masked: bool) -> dict[str, Any]:
         return self._attributes() | {"rolled": self.rolled} | ({"loss_mask": True} if masked else {})
@@ -444,7 +401,6 @@ class _Split:
 
     @cached_property
     def ids(self) -> list[bytes]:
-        """Ids of all rows, for digests."""
         return [str(each).encode("utf-8", "surrogatepass") for each in self.table["id"].to_pylist()]
 
     @cached_property
@@ -461,11 +417,9 @@ class _Split:
 
     @property
     def dropped(self) -> range:
-        """Bands to delete."""
         return range(-(-len(self.source) // BAND), -(-len(self.ids) // BAND))
 
     def note(self, proof: Proof) -> None:
-        """Record in the proof the rows of all bands that are rewritten or deleted."""
         read, removed = _row_reader(spec.open_split(self.changes.folder, self.name)), set(self.gone.tolist())
         for band in (*self.written, *self.dropped):
             for row in range(band * BAND, min((band + 1) * BAND, len(self.ids))):
@@ -497,7 +451,6 @@ def _rewrite(split: _Split, layouts: dict[str, Layout], proof: Proof) -> None:
 
 
 def _write_rows(split: _Split) -> None:
-    """Write the table of rows with a row group per band, as in the first write."""
     kept = split.table.take(pa.array(split.source))
     kept = kept.set_column(0, "row", pa.array(np.arange(kept.num_rows), pa.int64()))
     file = f"rows/{split.name}.parquet"
@@ -515,7 +468,6 @@ def _row_reader(array: spec.SplitArray) -> Callable[[int], npt.NDArray[Any]]:
 
 MOST_NAMED = 1000
 """Most missing files of an array to name; the rest are counted."""
-
 CHECKED = {
     "crc32c": "a crc32c behind each chunk",
     "sha256": "a SHA-256 of each chunk in rectangle.json",
@@ -525,7 +477,7 @@ CHECKED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RectangleInspection(Inspection):
+class RectangleInspection(outputs.Inspection):
     """Description of one split of a rectangle, with one of its rows as text, rolled back."""
 
     shape: tuple[int, int]
@@ -561,7 +513,7 @@ class RectangleInspection(Inspection):
 
 
 @dataclass(frozen=True)
-class RectangleRows(TokenRows):
+class RectangleRows(outputs.TokenRows):
     """Rows of one split, read by rows that share chunks: 64 rows of Zarr v3 or 2,048 of v2 are in memory at a time."""
 
     folder: Path
@@ -587,8 +539,8 @@ class RectangleRows(TokenRows):
             )
 
 
-@result
-class RectangleResult(Result):
+@outputs.result
+class RectangleResult(outputs.Result):
     """Rows of tokens of one length for a loader, with plain tables of their origins."""
 
     name: ClassVar[str] = "rectangle"
@@ -636,8 +588,7 @@ class RectangleResult(Result):
         """Describe the truncated documents, the padding and the documents per row as a table."""
         rows = []
         for split, (count, length) in sorted(described["shapes"].items(), reverse=True):
-            tokens = _tokens_of(folder / "rows" / f"{split}.parquet")
-            if tokens is None:
+            if (tokens := _tokens_of(folder, split)) is None:
                 return ""
             cut, whole = int((tokens > length).sum()), int(np.minimum(tokens, length).sum())
             shares = [1 - whole / max(count * length, 1), cut / max(count, 1), 1 - whole / max(int(tokens.sum()), 1)]
@@ -653,8 +604,7 @@ class RectangleResult(Result):
         """Describe the number of documents longer than a row, and the share of tokens that is cut off."""
         cut = documents = kept = tokens = 0
         for split, (_, length) in described["shapes"].items():
-            found = _tokens_of(folder / "rows" / f"{split}.parquet")
-            if found is None:
+            if (found := _tokens_of(folder, split)) is None:
                 return ""
             cut, documents = cut + int((found > length).sum()), documents + len(found)
             kept, tokens = kept + int(np.minimum(found, length).sum()), tokens + int(found.sum())
@@ -684,7 +634,7 @@ class RectangleResult(Result):
             )
         return limits
 
-    def verify(self, folder: Path) -> Verification:
+    def verify(self, folder: Path) -> outputs.Verification:
         """Check a rectangle of longcrawl by its checksums, or one in the original layout chunk by chunk."""
         if (folder / spec.DESCRIPTION).exists():
             described = spec.read_description(folder)
@@ -692,7 +642,7 @@ class RectangleResult(Result):
                 problems = [f"{spec.DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
             else:
                 problems = [*verify_files(folder, described["files"]), *_wrong_shapes(folder, described)]
-            return Verification(
+            return outputs.Verification(
                 str(folder), f"{len(described['files'])} files compared with their SHA-256", tuple(problems)
             )
         arrays = _arrays(folder)
@@ -700,7 +650,7 @@ class RectangleResult(Result):
             raise FormatError(f"{folder} holds no rectangle: expected {spec.DESCRIPTION}, or arrays such as train.zarr")
         problems = [*_lost_metadata(folder), *(problem for array in arrays for problem in _bad_chunks(folder, array))]
         names = ", ".join(arrays)
-        return Verification(
+        return outputs.Verification(
             str(folder), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems)
         )
 
@@ -733,14 +683,13 @@ class RectangleResult(Result):
             text=_decode(folder, tokens),
         )
 
-    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
+    def without(self, folder: Path, ids: pa.Array, settings: outputs.Output) -> Removal:
         """Rewrite the changed bands without some documents; see :class:`longcrawl.core.outputs.Result`."""
         described = spec.read_description(folder)
         if not isinstance(settings, RectangleOutput):
             raise FormatError(f"{folder} is not a rectangle of longcrawl: run its recipe again without the documents")
-        length = next(iter(described["shapes"].values()))[1]
-        layouts = settings.layouts(length, described["dtype"], described["end_of_text"])
-        return without_documents(folder, ids, layouts if described.get("loss_mask") else {"": layouts[""]})
+        about = next(iter(described["shapes"].values()))[1], described["dtype"], described["end_of_text"]
+        return without_documents(folder, ids, settings.layouts(*about, masked=bool(described.get("loss_mask"))))
 
     def token_rows(self, folder: Path) -> dict[str, RectangleRows]:
         """Return the rows of each split."""
@@ -750,11 +699,10 @@ class RectangleResult(Result):
         return {split: RectangleRows(folder, split, rows, rows * length, rolled) for split, (rows, length) in shapes}
 
 
-def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
+def _tokens_of(folder: Path, split: str) -> npt.NDArray[np.int64] | None:
     """Return the tokens of each document before truncation, or None if there is no table."""
-    if not rows.exists():
-        return None
-    return np.asarray(pc.fill_null(read_table(rows, ["n_tokens"])["n_tokens"], 0), np.int64)
+    rows = folder / "rows" / f"{split}.parquet"
+    return np.asarray(pc.fill_null(read_table(rows, ["n_tokens"])["n_tokens"], 0), np.int64) if rows.exists() else None
 
 
 def _lost_metadata(path: Path) -> Iterator[str]:
@@ -831,9 +779,7 @@ def _chunk_files(folder: Path) -> Iterator[Path]:
 
 def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
     rows = path / "rows" / f"{split}.parquet"
-    if not rows.exists():
-        return {}
-    found = read_table(rows, condition=pc.field("row") == row).to_pylist()
+    found = read_table(rows, condition=pc.field("row") == row).to_pylist() if rows.exists() else []
     return dict(found[0]) if found else {}
 
 

@@ -1,8 +1,7 @@
 """Reads chunks of any codec through zarr-python, and limits the size that each may decode to.
 
-zarr-python chooses the implementation of a codec by its configuration. :func:`checked_codecs` configures ones that
-check sizes while an array is opened. Without them a chunk of some kB could fill the memory, and a cut blosc chunk would
-end the process.
+While an array is opened, :func:`checked_codecs` replaces the codecs of zarr-python by ones that check sizes. Without
+them a chunk of some kB could fill the memory, and a cut blosc chunk would end the process.
 """
 
 import asyncio
