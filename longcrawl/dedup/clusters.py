@@ -1,8 +1,8 @@
 """Clusters of near-duplicates: documents that share band keys, linked by union-find.
 
-Band by band, keys are sorted and documents with an equal key are linked: all of them or, with ``verify``, the pairs
-with similar n-grams. Pairs that are already in one cluster are not compared, and equal sets of n-grams only once.
-Memory holds a few bands at a time, and a few numbers per document.
+Band by band, keys are sorted and documents with an equal key are linked: all of them or, with ``verify``, the connected
+components of pairs with similar n-grams. Pairs that are already in one cluster are not compared, and equal sets of
+n-grams only once. Memory holds a few bands at a time, and a few numbers per document.
 
 An index of MinHash (:mod:`longcrawl.dedup.index`) has these arrays in addition to the keys of every band:
 
@@ -10,14 +10,14 @@ An index of MinHash (:mod:`longcrawl.dedup.index`) has these arrays in addition 
 * ``n_ngrams.npy``, int32 (documents,), to compare sizes; published signatures lack it;
 * with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
 
-Bands are searched one by one in mapped files, so that memory does not grow with the index. A document is removed at the
-first band in which an earlier document has its key and fulfils the conditions; if several do, the ledger names the
-first. The rule is ``near_duplicate_of_earlier``; with several indexes it is ``near_duplicate_of_earlier_2`` for a
-document found in the second, and so on.
+A document is removed at the first band in which an earlier document has its key and fulfils the conditions; if several
+do, the ledger names the first. The rule is ``near_duplicate_of_earlier``; with several indexes it is
+``near_duplicate_of_earlier_2`` for a document found in the second, and so on.
 
-Documents are numbered, and split into G groups that are small enough for a task. After keys have been exchanged, groups
-are merged into S sections of two million documents: each task sends pieces of rows to each partition, so small groups
-would send very many pieces of very few rows.
+Documents are numbered in order of preference, and the root of a cluster is its smallest number, so neither the order of
+bands nor that of links matters. They are split into G groups that are small enough for a task. After keys have been
+exchanged, groups are merged into S sections of two million documents, since small groups would send very many pieces of
+few rows.
 
 ========  =====================  =========================================  ======================================
 step      tasks > partitions     rows that meet                             a partition becomes
@@ -34,19 +34,12 @@ compared  S > G, by cluster      the sketch of each document in a cluster,  remo
                                  if pairs are compared: instead of choose
 ========  =====================  =========================================  ======================================
 
-Documents of one task that share a key are linked before the key is sent, and only the first of them is sent with it: a
-key or cluster of a million equal documents takes as many rows as there are tasks. Only with ``verify`` or
-``min_size_ratio`` are the sketches of all documents that bands link to one cluster in memory together.
+Documents of one task that share a key are linked before the key is sent, and only the first of them is sent with it.
+With ``verify`` or ``min_size_ratio``, the sketches of all documents that bands link to one cluster are in memory
+together.
 
-Many bands of many documents would make too many pieces with too few rows. Beyond ``TABLES`` pieces, bands are exchanged
-in passes of ``BANDS`` bands, and each task takes so many groups that it holds as many keys as one group has in all
-bands.
-
-With a wanted similarity, the documents of a bucket (all that share a key) are split into the connected components of
-their similar pairs. The pairs compared do not depend on the numbering of documents.
-
-Documents are numbered in order of preference: of two, the one with the smaller number is kept. The root of a cluster is
-its smallest number, so neither the order of bands nor that of links matters.
+Beyond ``TABLES`` pieces, bands are exchanged in passes of ``BANDS`` bands, and each task takes so many groups that it
+holds as many keys as one group has in all bands.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +54,7 @@ import pyarrow.compute as pc
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges, no_rows, take_each
 from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.dedup.index import REMOVALS, Arrays, Index, removal_table, staying, take_ids
+from longcrawl.dedup.index import REMOVALS, Arrays, Index, batches, removal_table, staying, take_ids
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
 from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.compiling import allocating, compiled, inlined
@@ -154,12 +147,10 @@ def hash_sets(ngrams: Ngrams, found: Wide) -> None:
 
 @compiled
 def _are_equal(one: Numbers, other: Numbers) -> bool:
-    if len(one) != len(other):
-        return False
     at = 0
-    while at < len(one) and one[at] == other[at]:
+    while at < min(len(one), len(other)) and one[at] == other[at]:
         at += 1
-    return at == len(one)
+    return at == len(one) == len(other)
 
 
 @compiled
@@ -197,13 +188,6 @@ def _count_common(one: Numbers, other: Numbers, wanted: int) -> int:
 
 
 @compiled
-def _share(first: Numbers, second: Numbers) -> float:
-    """Return the Jaccard similarity of two sorted arrays, at least one of which is not empty."""
-    common = _count_common(first, second, 0)
-    return common / (len(first) + len(second) - common)
-
-
-@compiled
 def are_similar(one: int, other: int, conditions: Conditions) -> bool:
     """Whether two documents have the wanted similarity; n-grams are not read if their sizes rule it out."""
     first, second = _of(conditions.ngrams, one), _of(conditions.ngrams, other)
@@ -227,16 +211,17 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
         if min(len(first), len(second)) / max(len(first), len(second)) < size_ratio:
             found[pair] = -1.0
         else:
-            found[pair] = _share(first, second)
+            common = _count_common(first, second, 0)
+            found[pair] = common / (len(first) + len(second) - common)
 
 
 @allocating
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
     """Choose for each document of a cluster the first kept one that it is similar to; without one, it is kept itself.
 
-    Of documents with equal n-grams only the first is compared: the others share its result, or are removed for it.
-    ``members``, int64 [documents], lists cluster after cluster, ascending within each; ``starts``, int64 [clusters +
-    1], is the start of each. ``kept``, int64 [documents], gets the document kept in place of each, or itself.
+    Of documents with equal n-grams only the first is compared. ``members``, int64 [documents], lists cluster after
+    cluster, ascending within each; ``starts``, int64 [clusters + 1], is the start of each. ``kept``, int64 [documents],
+    gets the document kept in place of each, or itself.
     """
     leaders = np.empty(len(members), np.int64)
     of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
@@ -308,8 +293,7 @@ def find_roots(parents: Numbers) -> None:
 def gather_keys(chunk: Wide, numbers: Any, first_band: int, keys: Wide) -> None:
     """Copy some bands of a chunk, uint64 [documents of the chunk, bands], to ``keys``, [some bands, all documents].
 
-    ``numbers``, int64 [documents of the chunk], is -1 for documents that are not compared; ``keys[0]`` is
-    ``first_band``.
+    ``numbers``, int64 [documents of the chunk], is -1 for documents that are not compared.
     """
     for row in range(len(chunk)):
         number = numbers[row]
@@ -343,7 +327,6 @@ def _remember_similar(one: int, other: int, conditions: Conditions) -> bool:
 
 @compiled
 def _next(following: Longs, place: int) -> int:
-    """Return the first place from ``place`` on that is not taken yet."""
     while following[place] != place:
         following[place] = following[following[place]]
         place = following[place]
@@ -354,8 +337,7 @@ def _next(following: Longs, place: int) -> int:
 def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link all pairs of similar documents without comparing any that are already in one cluster.
 
-    A cluster grows by the documents similar to any of its own until there are none, then the next begins. ``numbers``,
-    int64 [documents], are in order of rank, have different sets of n-grams and share a band key.
+    ``numbers``, int64 [documents], are in order of rank, have different sets of n-grams and share a band key.
     """
     count = len(numbers)
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -393,7 +375,6 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
 def _take_group(
     place: int, roots: Longs, by_root: Longs, in_group: Longs, following: Longs, waiting: Longs, left: int
 ) -> int:
-    """Queue all documents of one's cluster for comparison; return the length of the queue."""
     at = in_group[place]
     while at > 0 and roots[by_root[at - 1]] == roots[place]:
         at -= 1
@@ -443,7 +424,6 @@ def _link_sizes(members: Longs, conditions: Conditions, parents: Numbers) -> Non
 
 @compiled
 def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link the documents that share a band key."""
     if conditions.similarity > 0.0:
         _link_similar(members, conditions, parents)
     elif conditions.size_ratio > 0.0:
@@ -520,7 +500,9 @@ def near_duplicates(
         settings: settings of the stage.
         left_out: bool [documents], which documents are ignored because they are already removed.
     """
-    order = _preference(sketches, settings)
+    numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
+    ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
+    order = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
     if left_out is not None:
         order = order[~left_out[order]]
@@ -532,14 +514,6 @@ def near_duplicates(
     removed, kept = order[gone], order[roots[gone]]
     samples = sketches["sample"]
     return removed, kept, estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
-
-
-def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
-    """Return the positions of all documents in order of preference, the best to keep first."""
-    numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
-    ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
-    found: Longs = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
-    return found
 
 
 PREFERENCE = {
@@ -558,20 +532,17 @@ def with_rank(documents: pa.Table, settings: Clustering) -> pa.Table:
     return documents.append_column("rank", pa.array(ranks))
 
 
-def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Conditions:
-    """Return the conditions that hold before n-grams are compared."""
-    if settings.min_size_ratio is None:
-        return Conditions()
-    return Conditions(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
-
-
-def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, least: float) -> Conditions:
-    """Add the condition that n-grams are similar."""
+def _conditions(sketches: pa.Table, order: Longs, settings: Clustering, similarity: float = 0.0) -> Conditions:
+    made = Conditions()
+    if settings.min_size_ratio is not None:
+        made = Conditions(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
+    if not similarity:
+        return made
     ngrams = _ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
     hash_sets(ngrams, hashed)
     refused = np.zeros(REFUSED, np.uint64)
-    made = conditions._replace(similarity=least, ngrams=ngrams, ranks=ranks, refused=refused)
+    made = made._replace(similarity=similarity, ngrams=ngrams, ranks=ranks, refused=refused)
     rank_sets(np.lexsort((hashed, ngrams.stops - ngrams.starts)), hashed, made)
     return made
 
@@ -619,8 +590,7 @@ def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wi
 def _verified(
     sketches: pa.Table, order: Longs, settings: Clustering, least: float
 ) -> tuple[Longs, Longs, Similarities]:
-    """Link similar documents; return those to remove, the kept one of each, and their similarity."""
-    conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
+    conditions = _conditions(sketches, order, settings, least)
     kept = link_documents(sketches["bands"], order, settings, conditions)
     if settings.linkage == "star":
         members = np.argsort(kept, kind="stable")
@@ -635,7 +605,6 @@ def _verified(
 
 
 def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
-    """Return the n-grams of some documents, numbered by ``order``."""
     places = np.sort(order)
     found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
     for chunk in column.chunks:
@@ -655,10 +624,8 @@ def estimate_pairs(
 ) -> Similarities:
     """Estimate the similarity of pairs of documents, some pairs at a time.
 
-    Args:
-        samples: one per document.
-        places: int64 [pairs], the position of one document of each pair.
-        others: returns the samples of the other documents of some of the pairs, uint8 [pairs, width].
+    ``places``, int64 [pairs], are the positions in ``samples`` of one document of each; ``others`` returns the samples
+    of the other documents of some of the pairs, uint8 [pairs, width].
     """
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
@@ -681,23 +648,6 @@ def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     return np.concatenate([fixed_rows(chunk) for chunk in samples.chunks])
 
 
-def report_large(clusters: int, members: int, name: str, similarity: float, settings: Clustering) -> str:
-    """Warn of clusters that are too large, and return the warning.
-
-    Raises:
-        StageError: ``on_large_cluster`` is "error".
-    """
-    message = (
-        f"{settings.stage} found {clusters:,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
-        f"documents; the largest has {members:,} around {name!r}, with a median similarity of {similarity:.2f} to it"
-    )
-    if settings.on_large_cluster == "error":
-        raise StageError(f"{message}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
-    outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
-    warn_user(f"{message}; {outcome}")
-    return f"{message}; {outcome}"
-
-
 def index_arrays(known: pa.Table) -> Arrays:
     """Return the arrays other than keys that an index stores of documents, from their sketches."""
     whole: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
@@ -713,15 +663,10 @@ def index_arrays(known: pa.Table) -> Arrays:
 def near_duplicates_of_earlier(
     sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Return the removals (``REMOVAL_SCHEMA``) of documents with a near-duplicate in an index.
+    """Return the removals (``REMOVAL_SCHEMA``) of documents with a near-duplicate in an index, and a mask of them.
 
-    Args:
-        sketches: see :meth:`longcrawl.dedup.MinHash.sketch`.
-        indexes: indexes of earlier datasets; the first with a near-duplicate is named.
-        settings: settings of the stage.
-
-    Returns:
-        The removals, and which documents they are: bool [documents].
+    The first of ``indexes`` with a near-duplicate is named. ``sketches`` are those of
+    :meth:`longcrawl.dedup.MinHash.sketch`.
     """
     left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
     removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
@@ -793,8 +738,6 @@ NEAR = pa.schema([*REMOVALS, *list(CHOSEN)[2:4]])
 
 PIECE = 1 << 24
 """Documents with their keys of one band in one partition, 16 bytes each."""
-SENT = 64 << 20
-"""Bytes of sketches that are cut into partitions together."""
 SECTION = 1 << 21
 """Documents of a section; a task holds id and sample of those in clusters, some 200 bytes each."""
 TABLES = 1 << 24
@@ -804,13 +747,7 @@ BANDS = 45
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
-    """Keep one of all documents that bands link.
-
-    Args:
-        settings: settings of the stage.
-        earlier: for each group, the removals of documents found in earlier datasets.
-        sketched: see :meth:`longcrawl.dedup.MinHash.sketch`.
-        engine: engine that runs the tasks.
+    """Keep one of all documents that bands link; ``earlier`` has the removals of each group, found in earlier datasets.
 
     Raises:
         StageError: a cluster is too large and ``on_large_cluster`` is "error".
@@ -865,11 +802,7 @@ def _choose(
 def _compare_members(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Compare the documents of each cluster by their sketches; return the removals by cluster and by section.
-
-    Documents that ``verify`` or ``min_size_ratio`` link share a band key, so bands alone also link them to one cluster.
-    All sketches of such a cluster are in memory together.
-    """
+    """Compare the documents of each cluster by their sketches, all in memory together."""
     partitions = sketched.groups
     make, take = partial(_make_members, sections, clusters, partitions), partial(_take_members, settings)
     compared = Exchange(make, take, partitions, sketched.place("compared"))
@@ -928,7 +861,6 @@ def _make_links(
 
 
 def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
-    """Return the keys of documents in a range of bands: binary of 8 bytes each."""
     found = []
     for chunk in (chunk for table in tables for chunk in table["bands"].chunks):
         keys = fixed_rows(pc.cast(chunk, pa.binary(8 * count)))[:, 8 * bands.start : 8 * bands.stop]
@@ -937,7 +869,6 @@ def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
 
 
 def _first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which values differ from the previous one."""
     differ = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=differ[1:])
     return differ
@@ -1003,7 +934,6 @@ def _members_of(sections: Sketched, members: pa.Table, section: int, columns: Se
 
 
 def _best_of_clusters(ranked: pa.Table, settings: Clustering) -> tuple[pa.Table, Longs]:
-    """Return the preferred row of each cluster, and how many rows the cluster has."""
     order = pc.sort_indices(ranked, sort_keys=[("cluster", "ascending"), *PREFERENCE[settings.keep]]).to_numpy()
     starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()[order]))
     return ranked.take(order[starts]), np.diff(starts, append=len(order))
@@ -1034,19 +964,8 @@ def _split_choices(choose: Exchange, partition: int) -> Rows:
 
 def _make_members(sections: Sketched, clusters: Exchange, partitions: int, section: int) -> Rows:
     """Send the sketches of documents that are in clusters, by cluster."""
-    waiting = list[pa.Table]()
-    for found in _members_of(sections, clusters.read(section), section, None):
-        waiting.append(found)
-        if sum(each.nbytes for each in waiting) > SENT:
-            yield from _cut_members(waiting, partitions)
-            waiting.clear()
-    if waiting:
-        yield from _cut_members(waiting, partitions)
-
-
-def _cut_members(found: Sequence[pa.Table], partitions: int) -> Rows:
-    rows = pa.concat_tables(found)
-    return cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
+    for rows in batches(_members_of(sections, clusters.read(section), section, None)):
+        yield from cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
 
 
 def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, group: int, _: Tables) -> pa.Table:
@@ -1061,9 +980,7 @@ def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     """Decide about the documents of some clusters as a single process does about all (``NEAR``)."""
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
-    if not found:
-        return NEAR.empty_table()
-    return _compare(pa.concat_tables(found), settings)
+    return _compare(pa.concat_tables(found), settings) if found else NEAR.empty_table()
 
 
 def _compare(sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None) -> pa.Table:
@@ -1080,7 +997,6 @@ def _take_compared(_: int, tables: Tables) -> pa.Table:
 
 
 def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tables) -> pa.Table:
-    """Return the removals of a section (``NEAR``)."""
     found = list(tables)
     if not found:
         return NEAR.empty_table()
@@ -1097,7 +1013,11 @@ def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tab
 
 
 def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
-    """Report clusters that are too large, and name the largest; ties go to the smallest number of a kept document."""
+    """Warn of clusters that are too large; of equally large ones, the smallest number of a kept document is named.
+
+    Raises:
+        StageError: ``on_large_cluster`` is "error".
+    """
     if settings.max_cluster is None:
         return ()
     found = list(engine.tasks(partial(_largest, decided, settings.max_cluster), range(decided.partitions)))
@@ -1106,8 +1026,16 @@ def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engin
     _, members, kept = min(found, key=lambda one: (-one[1], one[2]))
     similar = list(engine.tasks(partial(_similar_to, near, kept), range(near.partitions)))
     name = next(name for name, _ in similar if name is not None)
-    median = float(np.median(np.concatenate([values for _, values in similar])))
-    return (report_large(clusters, members, name, median, settings),)
+    median = np.median(np.concatenate([values for _, values in similar]))
+    message = (
+        f"{settings.stage} found {clusters:,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
+        f"documents; the largest has {members:,} around {name!r}, with a median similarity of {median:.2f} to it"
+    )
+    if settings.on_large_cluster == "error":
+        raise StageError(f"{message}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
+    outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
+    warn_user(f"{message}; {outcome}")
+    return (f"{message}; {outcome}",)
 
 
 def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, int]:

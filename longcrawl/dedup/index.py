@@ -40,7 +40,7 @@ tasks of groups trust the result. Otherwise each worker would read all files who
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -417,6 +417,38 @@ def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
     whole = pa.concat_arrays(taken).take(pa.array(found, mask=found < 0))
     pieces = [pc.cast(whole[first : first + CHUNK_IDS], pa.string()) for first in range(0, len(whole), CHUNK_IDS)]
     return pa.chunked_array(pieces, pa.string())
+
+
+SENT = 64 << 20
+"""Bytes of rows that are cut into partitions together."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Buffer that collects rows into large batches."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+
+    def add(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Add rows; yield the batch when it is large enough."""
+        if table.num_rows:
+            self.tables.append(table)
+        if sum(each.nbytes for each in self.tables) > SENT:
+            yield from self.release()
+
+    def release(self) -> Iterator[pa.Table]:
+        """Yield the collected rows as one table, if there are any."""
+        if self.tables:
+            yield pa.concat_tables(self.tables)
+            self.tables.clear()
+
+
+def batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Collect the rows of tables into large batches."""
+    batch = Batch()
+    for table in tables:
+        yield from batch.add(table)
+    yield from batch.release()
 
 
 PIECE = 1 << 22

@@ -1,14 +1,13 @@
 """Repeated stretches of tokens, found in bounded memory, pass by pass.
 
-The passes of the first step count anchors, those of the second look up windows. Each pass handles the anchors or
-windows with a hash in its part, and writes its result to a file of its own. A pass with a finished file is not
-repeated. The final result does not depend on the number of passes: windows with equal tokens have equal hashes, so they
-meet in one pass, and each stretch is compared token by token.
-
 The *anchor* of a window is the least hash of its grams, ``gram`` tokens in a row. Equal windows have equal anchors, and
 consecutive windows often share one. The anchors, far fewer than the windows, are counted first: a window with an anchor
 that occurs only once cannot repeat. The other windows are hashed and looked up in a table of earlier ones. If a hash is
 found, tokens are compared one by one.
+
+Each pass handles the anchors or windows with a hash in its part, and writes its result to a file of its own; a pass
+with a finished file is not repeated. The final result does not depend on the number of passes: windows with equal
+tokens meet in one pass.
 
 A *segment* is a run of consecutive windows with one anchor; with 60 tokens it has a dozen windows. A row of an exchange
 contains its hash, by which it is sent, the place of its first token, and its tokens.
@@ -22,6 +21,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -61,7 +61,7 @@ class TokenStore:
         self._mapped = mapped
 
     def release(self) -> None:
-        """Release the memory of pages read from the file; the system keeps them in its cache while there is room."""
+        """Release the memory of pages read from the file."""
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -166,10 +166,7 @@ _LOW = _U(0xFFFFFFFF)
 _HALF = _U(32)
 
 _GRAM_SHARE = 0.6
-"""Gram length as a share of the window length.
-
-Shorter grams repeat more often outside equal windows; longer grams make more anchors.
-"""
+"""Gram length as a share of the window length: shorter grams repeat more often, longer ones make more anchors."""
 
 CHUNK = 4096
 """Windows that are hashed together, so that intermediate results stay in the first-level cache."""
@@ -226,8 +223,8 @@ def make_windows(tokens: Tokens, separator: Any, length: int) -> HashedWindows:
 def hash_windows(windows: HashedWindows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
     """Hash ``count`` stretches of ``length`` tokens, one from each token from ``start`` on.
 
-    The hash is the difference of a running sum of token x power, scaled back to a common power. Unlike in a rolling
-    hash, no step waits for the multiplication of the previous one.
+    The hash is the difference of a running sum of token x power, scaled back: unlike in a rolling hash, no step waits
+    for the multiplication of the previous one.
     """
     tokens, powers, inverse_powers = windows.tokens[start:], windows.powers, windows.inverse_powers
     total = _U(0)
@@ -242,7 +239,6 @@ def hash_windows(windows: HashedWindows, start: int, count: int, length: int, su
 
 @compiled
 def _lower(first: Wide, second: Wide, lower: Wide) -> None:
-    """Write the element-wise minimum; as a function of its own this loop is vectorised."""
     for at in range(first.size):
         lower[at] = min(first[at], second[at])
 
@@ -269,8 +265,7 @@ def _changes(
 ) -> int:
     """List the windows at which the anchor changes, and those at which documents end; return their number.
 
-    An anchor that enters while an equal one holds is also listed, so that anchors which occur twice are listed twice;
-    if further equal anchors follow immediately, those are not.
+    An anchor that enters while an equal one holds is also listed, so that anchors which occur twice are listed twice.
     """
     found = 0
     last_separator, was_inside, before, again = carried[0], carried[1] != 0, _U(carried[2]), carried[3] != 0
@@ -298,8 +293,8 @@ def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) 
     the bits of its anchor's hash. An anchor that holds when the next call begins is listed once more. The last
     ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
 
-    Returns:
-        The first window not processed, which is ``stop`` unless ``changes`` is full, and the number of rows written.
+    Returns the first window not processed, which is ``stop`` unless ``changes`` is full, and the number of rows
+    written.
     """
     at, length, width = start, windows.length, windows.length - windows.gram + 1
     sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
@@ -312,10 +307,8 @@ def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) 
         count = min(CHUNK, stop - at)
         hash_windows(windows, at, count + width - 1, windows.gram, sums, hashes)
         least = _least_of_each(hashes, count, width, here, there)
-        ends, entering = (
-            windows.tokens[at + length - 1 : at + length - 1 + count],
-            hashes[width - 1 : width - 1 + count],
-        )
+        last = at + length - 1
+        ends, entering = windows.tokens[last : last + count], hashes[width - 1 : width - 1 + count]
         written += _changes(ends, entering, least, windows.separator, length, at, carried, changes[written:])
         at += count
     return at, written
@@ -354,17 +347,11 @@ def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> 
 
 @allocating
 def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened: int, runs: Longs) -> tuple[int, int]:
-    """List runs of windows whose anchors were counted twice.
+    """List runs of windows whose anchors were counted twice as [first, stop) in ``runs``, shape (n, 2).
 
-    Args:
-        changes: rows of :func:`list_anchors`, in order over all calls.
-        share: as in :func:`count_anchors`.
-        counts: the result of :func:`count_anchors`.
-        opened: the first window of a run that continues from an earlier call, or -1.
-        runs: shape (n, 2), n at least half of the changes plus 1: gets [first, stop).
-
-    Returns:
-        The value of ``opened`` for the next call, and the number of rows written.
+    ``changes``, ``share`` and ``counts`` are those of :func:`count_anchors`, and n is at least half of the changes plus
+    1. ``opened`` is the first window of a run that continues from an earlier call, or -1. Returns its value for the
+    next call, and the number of rows written.
     """
     written = 0
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -399,7 +386,7 @@ def _meet(
 ) -> tuple[int, int]:
     """Find an earlier window with the same tokens; return its place and the number of tokens that they have in common.
 
-    A window without an earlier copy is entered in the table, while there is room; the number is then 0.
+    A window without one is entered in the table, while there is room; the number is then 0.
     """
     tag = mixed >> _HALF & _TAG
     slot, size = (mixed & _LOW) * _U(table.size) >> _HALF, _U(table.size)
@@ -439,8 +426,8 @@ def match_windows(
     """Look up the windows of ``runs`` that belong to a part, and write every stretch of tokens shared by two places.
 
     The table maps the hash of a window to the first place of its tokens: an entry is 24 bits of the hash and 40 of the
-    place plus 1, and 0 is empty. If hashes agree, tokens are compared, also beyond the window's end: windows inside the
-    common stretch are known to repeat earlier ones and are skipped.
+    place plus 1, and 0 is empty. Tokens are also compared beyond the window's end: windows inside the common stretch
+    are known to repeat earlier ones and are skipped.
 
     Args:
         windows: the last token is a separator.
@@ -449,9 +436,8 @@ def match_windows(
         hash_mask: bits of the hashes that are used; fewer bits only cost time.
         table: zeros, or the table of the last call; it must have more rows than the windows it may hold.
         room: windows that the table may hold, tokens compared at once, bytes of tokens to touch before returning.
-        state: see ``STATE``; the search is done when ``RUN`` is the number of runs.
-        spans: shape (n, 3), n at least 2: [start, stop) in tokens, and the start of the other stretch; ``FOUND`` is the
-            number of rows written.
+        state: see ``RUN``; the search is done when ``RUN`` is the number of runs.
+        spans: shape (n, 3), n at least 2, written: [start, stop) in tokens, and the start of the other stretch.
     """
     length = windows.length
     sums, hashes = np.empty(SMALL_CHUNK + 2 * length, np.uint64), np.empty(SMALL_CHUNK + 2 * length, np.uint64)
@@ -500,8 +486,8 @@ def sample_hashes(
 ) -> None:
     """Write the hashes of windows of ``runs`` that have none of the bits ``sampled``.
 
-    ``runs``, ``hash_mask``, ``mappable`` and ``state`` are those of :func:`match_windows`; ``FOUND`` counts the hashes
-    written, over all calls. Sampling is done when ``RUN`` is the number of runs, or when ``hashes`` is full.
+    The other arguments are those of :func:`match_windows`; ``FOUND`` counts the hashes written, over all calls.
+    Sampling is done when ``RUN`` is the number of runs, or when ``hashes`` is full.
     """
     sums, chunk = np.empty(CHUNK + 2 * windows.length, np.uint64), np.empty(CHUNK + 2 * windows.length, np.uint64)
     mapped = 0
@@ -528,7 +514,7 @@ def sample_hashes(
 def join(spans: Longs) -> int:
     """Join, in place, stretches that overlap or touch and are sorted by start; return the number of joined stretches.
 
-    If rows have a third number, a joined stretch keeps the least of those with the same start.
+    A joined stretch keeps the least third number, if there is one, of those with the same start.
     """
     kept, linked = 0, spans.shape[1] > 2
     for row in range(len(spans)):
@@ -589,10 +575,8 @@ class Segments:
 def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterator[Segments]:
     """Yield all windows of ``length`` tokens of documents, as segments.
 
-    Args:
-        tables: with a column ``tokens``, a large list of one type of unsigned integers.
-        place: place of the first token; a document takes one place more than it has tokens.
-        length: tokens in a window.
+    ``tables`` have a column ``tokens``, a large list of one unsigned type. ``place`` is that of the first token; a
+    document takes one place more than it has tokens.
     """
     made, changes = list[HashedWindows](), np.empty((16 * CHUNK, 2), np.int64)
     for table in tables:
@@ -624,10 +608,7 @@ def _cut_segments(windows: HashedWindows, place: int, changes: Longs, stop: int)
 
 
 def mix(values: Wide) -> Wide:
-    """Mix numbers so that each bit of the result depends on all bits.
-
-    Anchors need it, since the least of many hashes is a small number.
-    """
+    """Mix numbers so that each bit of the result depends on all bits; the least of many hashes is a small number."""
     mixed = (values ^ (values >> np.uint64(29))) * _ANCHOR_MIX
     return mixed ^ (mixed >> np.uint64(32))
 
@@ -651,7 +632,6 @@ def tokens_of(rows: pa.Table) -> npt.NDArray[Any]:
 
 
 def _hash_windows(windows: HashedWindows, first: int, last: int) -> Wide:
-    """Return the hashes of the windows from ``first`` to ``last``, inclusive."""
     hashes, sums = np.empty(last + 1 - first, np.uint64), np.empty(CHUNK + 2 * windows.length, np.uint64)
     for at in range(0, len(hashes), CHUNK):
         here = hashes[at : at + CHUNK]
@@ -686,7 +666,6 @@ _FEW = 64
 _LINKED = 3
 """Columns of the second step's results: start, stop, and the start of an equal stretch."""
 _NUMBER = 8
-"""Bytes of a number of a range."""
 _LEAST_BLOCK = 512
 """Least number of ranges of a piece that are read at once."""
 
@@ -717,13 +696,12 @@ class RangeWriter:
 class RangeFile:
     """File of ranges [start, stop) in pieces, each sorted by start.
 
-    A range is 16 bytes, two little-endian int64, or 24 with a third number. A JSON file beside it, written last, gives
-    the number of ranges of each piece: a file without it is not finished.
+    A range is 16 bytes, two little-endian int64, or 24 with a third number (``columns`` 3). A JSON file beside it,
+    written last, gives the number of ranges of each piece.
     """
 
     path: Path
     columns: int = 2
-    """2 for start and stop, 3 with a further number for each range."""
 
     @property
     def finished(self) -> bool:
@@ -760,19 +738,19 @@ class RangeFile:
 
 
 def join_sorted(ranges: Longs) -> Longs:
-    """Sort ranges by start and join those that overlap or touch, as :func:`merge_ranges` does."""
+    """Sort ranges by start and join those that overlap or touch."""
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     return ranges[: join(ranges)]
 
 
 def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
-    """Yield the ranges of all pieces of all files in increasing order, joined if they overlap or touch.
+    """Yield the ranges of all pieces of all files in increasing order, joined as :func:`join` does.
 
-    All files have the same number of columns. A joined range keeps the least third number of those with the same start.
-
-    About ``memory`` bytes are read at once, however many pieces there are, but at least 512 ranges of each.
+    All files have the same number of columns. About ``memory`` bytes are read at once, but at least 512 ranges of each
+    piece.
     """
-    pieces = [piece for file in files for piece in _pieces(file)]
+    firsts = [(file, zip(accumulate(file.pieces, initial=0), file.pieces, strict=False)) for file in files]
+    pieces = [_Piece(file, first, count) for file, counted in firsts for first, count in counted]
     columns = max((file.columns for file in files), default=2)
     rows = max(memory // (6 * columns * _NUMBER * max(len(pieces), 1)), _LEAST_BLOCK)
     last = np.empty((0, columns), np.int64)
@@ -810,13 +788,6 @@ class _Piece:
         return taken
 
 
-def _pieces(file: RangeFile) -> Iterator[_Piece]:
-    first = 0
-    for count in file.pieces:
-        yield _Piece(file, first, count)
-        first += count
-
-
 def find_repeats(
     store: TokenStore, min_tokens: int, memory: int, folder: Path, hash_mask: int = ALL_BITS
 ) -> Iterator[Longs]:
@@ -825,14 +796,13 @@ def find_repeats(
     Args:
         store: the tokens.
         min_tokens: tokens in a window, 1 or more.
-        memory: bytes that the search may hold in addition to the store's 8 bytes per document, at least
-            ``substring.LEAST_MEMORY``.
+        memory: bytes that the search may hold in addition to the store's 8 bytes per document.
         folder: folder of the finished passes, a few bytes per token; it belongs to these documents and settings.
         hash_mask: bits of the hashes that are used; fewer bits only make passes slower.
 
     Yields:
         int64 arrays of shape (n, 3): [start, stop) in tokens of the store, never across a separator, and the first
-        other place in the store of the window at the start. They do not depend on ``memory``.
+        other place in the store of the window at the start.
 
     Raises:
         StageError: ``folder`` holds passes over other documents or with other settings.
@@ -848,10 +818,7 @@ def find_repeats(
 def find_among(store: TokenStore, runs: Longs, min_tokens: int) -> Longs:
     """Return the ranges of :func:`find_repeats`, for windows that fit into a table of 11 bytes each.
 
-    Args:
-        store: the tokens.
-        runs: windows [first, stop) to compare, in increasing order, shape (runs, 2).
-        min_tokens: tokens in a window.
+    ``runs``, shape (runs, 2), are the windows [first, stop) to compare, in increasing order.
     """
     rows = int((runs[:, 1] - runs[:, 0]).sum() / _LOAD) + _FEW
     table, state, found = np.zeros(rows, np.uint64), np.zeros(STATE, np.int64), list[Longs]()
@@ -891,7 +858,6 @@ class _Search:
     hash_mask: np.uint64
 
     def scan(self) -> list[RangeFile]:
-        """List the runs of windows with an anchor that occurs twice."""
         anchors = RangeFile(self.folder / "anchors.bin")
         if not anchors.finished:
             self._list_anchors(anchors)
@@ -907,9 +873,11 @@ class _Search:
 
     def _list_anchors(self, file: RangeFile) -> None:
         changes = np.empty((16 * CHUNK, 2), np.int64)
+        windows = len(self.store.tokens) - self.windows.length + 1
+        step = windows if self._fits else max(self.memory // 8 // self.store.tokens.itemsize, 1)
         with file.write() as writer:
-            for start, stop in self._blocks():
-                at = start
+            for start in range(0, windows, step):
+                at, stop = start, min(start + step, windows)
                 while at < stop:
                     at, found = list_anchors(self.windows, at, stop, changes)
                     writer.extend(changes[:found])
@@ -928,14 +896,7 @@ class _Search:
             if opened >= 0:
                 writer.extend(np.array([[opened, len(self.store.tokens) - self.windows.length + 1]]))
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Split all windows into blocks, one of which fits into memory."""
-        windows = len(self.store.tokens) - self.windows.length + 1
-        step = windows if self._fits else max(self.memory // 8 // self.store.tokens.itemsize, 1)
-        return ((start, min(start + step, windows)) for start in range(0, windows, step))
-
     def match(self, runs: list[RangeFile]) -> list[RangeFile]:
-        """List the ranges that windows of the runs have in common with others."""
         rows = int(self._distinct_windows(runs) / _LOAD) + _FEW
         most = max(self.memory // 2 // 8, _FEW)
         parts = -(-rows // most)
@@ -964,9 +925,7 @@ class _Search:
                     return windows  # hashes that are far from random allow no estimate
         return every * len(np.unique(hashes[: state[FOUND]]))
 
-    def _match_part(
-        self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
-    ) -> None:
+    def _match_part(self, share: tuple[int, int], table: Wide, runs: list[RangeFile], writer: RangeWriter) -> None:
         """Look up the windows of a part; if the table is full, start again with the first window not entered."""
         buffer = _Buffer(max(self.memory // 384, 4), writer.add)
         first = 0
@@ -979,9 +938,7 @@ class _Search:
             first = int(state[UNSEEN])
         buffer.flush()
 
-    def _match_block(
-        self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: Longs, state: Longs, buffer: "_Buffer"
-    ) -> None:
+    def _match_block(self, share: tuple[int, int], table: Wide, runs: Longs, state: Longs, buffer: "_Buffer") -> None:
         longest = max(self.memory // 64 // self.store.tokens.itemsize, 2 * self.windows.length)
         room = (int(_FULL * len(table)), len(self.store.tokens) if self._fits else longest, self._mappable)
         state[RUN] = 0
@@ -1024,7 +981,6 @@ class _Buffer:
 
     @property
     def free(self) -> Longs:
-        """Rows to write to, at least two."""
         return self._rows[self._used :]
 
     def took(self, count: int) -> None:
@@ -1040,6 +996,5 @@ class _Buffer:
                 self._used = len(joined)
 
     def flush(self) -> None:
-        """Pass on the kept ranges."""
         self._add(join_sorted(self._rows[: self._used]))
         self._used = 0

@@ -2,8 +2,8 @@
 
 Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data Makes Language Models Better", 2022.
 
-``find`` exists beside ``exchange`` because its memory is bounded by ``memory``, and because it takes half the CPU time
-of an exchange with one group, which reads the tokens three times to send segments that need not meet.
+``find`` exists beside ``exchange`` because its memory is bounded by ``memory``, and it takes half the CPU time of an
+exchange with one group.
 
 Equal windows have equal anchors (:mod:`longcrawl.dedup.repeats`). So all windows of an anchor are sent to one
 partition, which looks them up as a single process would look up all windows. Consecutive windows that share an anchor
@@ -21,17 +21,13 @@ places    G > G, by place         spans, and the other place of each one  the sp
 linked    G > G, by group         these                                   ``SPAN_SCHEMA`` of a group
 ========  ======================  ======================================  =============================================
 
-A frequent anchor would make its partition large, with windows in which only the anchor repeats. Its windows are sent
-one by one, by their own hash, and equal ones within 64 MiB only once: text found in every document takes a few rows of
-each group.
-
-A task holds up to 10 bytes for each token of its group, and some 400 MB (``benchmarks/passages.py``): tokens are read
-table by table and sent in batches of 64 MiB. The size of a piece follows from the number of segments, which the first
-step counts.
+The windows of a frequent anchor are sent one by one, by their own hash, and equal ones within 64 MiB only once: text
+found in every document takes a few rows of each group. A task holds up to 10 bytes for each token of its group, and
+some 400 MB (``benchmarks/passages.py``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -47,6 +43,7 @@ from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, ma
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
 from longcrawl.dedup import repeats
+from longcrawl.dedup.index import Batch, batches
 from longcrawl.dedup.normalize import convert_spans, normalize, normalize_with_sources
 from longcrawl.dedup.repeats import (
     Segments,
@@ -75,8 +72,6 @@ GROUP = 40
 """Bits of a place that number the tokens of a group."""
 BLOCK = 16
 """Low bits of a place that are ignored when spans and other places are assigned to partitions."""
-SENT = 64 << 20
-"""Bytes of rows that are cut into partitions together."""
 PIECE = 1 << 25
 """Tokens sent to one partition of the step "windows"."""
 FREQUENT = 1 << 15
@@ -84,7 +79,6 @@ FREQUENT = 1 << 15
 MOST = (1 << 16) - 1
 """Greatest count of an anchor's segments that a group sends; higher counts are clipped."""
 CELLS = 8
-"""Cells, of one byte, per repeated anchor in the table that rules out most other anchors."""
 
 REPEATED = pa.schema([("key", pa.uint64()), ("frequent", pa.bool_())])
 ANCHORS = pa.schema([("group", pa.int64()), *REPEATED, ("count", pa.uint16())])
@@ -105,12 +99,8 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decided:
     """Find the spans of all documents, as :meth:`longcrawl.dedup.ExactSubstring.find` does, in many tasks.
 
-    Each span has another one in which its text also occurs.
-
-    Args:
-        min_tokens: tokens in a window, 1 or more.
-        sketched: see :meth:`longcrawl.dedup.ExactSubstring.sketch`.
-        engine: engine that runs the tasks.
+    Each span has another one in which its text also occurs. ``sketched`` is that of
+    :meth:`longcrawl.dedup.ExactSubstring.sketch`.
     """
     search, groups, place = _Search(min_tokens, sketched), sketched.groups, sketched.place
     anchors = Exchange(search.make_anchors, _take_anchors, groups, place("anchors"))
@@ -133,8 +123,6 @@ def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decid
 
 @dataclass(frozen=True)
 class _Search:
-    """Settings and sketches from which a task reads the tokens of a group."""
-
     length: int
     sketched: Sketched
 
@@ -142,8 +130,7 @@ class _Search:
         return read_segments(self.sketched.read(group, ["tokens"]), group << GROUP, self.length)
 
     def make_anchors(self, group: int) -> Rows:
-        """Send the anchors of a group, each with the number of its segments."""
-        for batch in _batches(pa.table({"hash": segments.keys}) for segments in self.segments(group)):
+        for batch in batches(pa.table({"hash": segments.keys}) for segments in self.segments(group)):
             keys = np.sort(batch["hash"].to_numpy())
             firsts = _firsts_of_equal(keys)
             once, counts = keys[firsts], np.minimum(np.diff(firsts, append=len(keys)), MOST)
@@ -160,7 +147,7 @@ class _Search:
 
     def make_windows(self, repeated: Exchange, partitions: int, group: int) -> Rows:
         """Send the segments of repeated anchors, or the single windows of frequent ones."""
-        segments, single = _Batch(), _Batch()
+        segments, single = Batch(), Batch()
         for rare, frequent in self._repeated(repeated.read(group), group):
             for batch in segments.add(rare.rows()):
                 yield from _cut_tokens(batch, partitions)
@@ -194,18 +181,16 @@ class _Search:
         """Return the ranges of frequent anchors' windows that were not sent because a copy was, and of that copy."""
         if not pc.any(repeated["frequent"]).as_py():
             return
-        for batch in _batches(frequent.single() for _, frequent in self._repeated(repeated, group)):
-            yield self._linked(batch, ranges)
-
-    def _linked(self, batch: pa.Table, ranges: Longs) -> Longs:
-        places, first = batch["place"].to_numpy(), first_of_kind(batch)
-        copies = np.flatnonzero(first != np.arange(len(first)))
-        heads, seconds = np.unique(first[copies], return_index=True)
-        one, other = places[np.concatenate([heads, copies])], places[np.concatenate([copies[seconds], first[copies]])]
-        if len(ranges):  # the copy that was sent may equal a window of another group or batch
-            at = np.minimum(np.searchsorted(ranges[:, 0], other), len(ranges) - 1)
-            other = np.where(ranges[at, 0] == other, np.minimum(ranges[at, 2], other), other)
-        return join_sorted(np.stack([one, one + self.length, other], axis=1))
+        for batch in batches(frequent.single() for _, frequent in self._repeated(repeated, group)):
+            places, first = batch["place"].to_numpy(), first_of_kind(batch)
+            copies = np.flatnonzero(first != np.arange(len(first)))
+            heads, seconds = np.unique(first[copies], return_index=True)
+            one = places[np.concatenate([heads, copies])]
+            other = places[np.concatenate([copies[seconds], first[copies]])]
+            if len(ranges):  # the copy that was sent may equal a window of another group or batch
+                at = np.minimum(np.searchsorted(ranges[:, 0], other), len(ranges) - 1)
+                other = np.where(ranges[at, 0] == other, np.minimum(ranges[at, 2], other), other)
+            yield join_sorted(np.stack([one, one + self.length, other], axis=1))
 
     def _repeated(self, repeated: pa.Table, group: int) -> Iterator[tuple[Segments, Segments]]:
         """Return the segments with repeated anchors: those of rare anchors, and those of frequent ones."""
@@ -224,39 +209,11 @@ def _whole_keys(keys: Wide, partitions: int) -> Wide:
 
 
 def _firsts_of_equal(values: npt.NDArray[Any]) -> Longs:
-    """Return the positions at which sorted values differ from the previous one."""
     return np.flatnonzero(np.diff(values, prepend=~values[:1]) != 0)
 
 
 def _cut_tokens(batch: pa.Table, partitions: int) -> Rows:
     return cut(batch.drop_columns(["hash"]), key_ranges(batch["hash"].to_numpy(), partitions))
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Buffer that collects rows into large batches."""
-
-    tables: list[pa.Table] = field(default_factory=list)
-
-    def add(self, table: pa.Table) -> Tables:
-        """Add rows; yield the batch when it is large enough."""
-        if table.num_rows:
-            self.tables.append(table)
-        if sum(each.nbytes for each in self.tables) > SENT:
-            yield from self.release()
-
-    def release(self) -> Tables:
-        """Yield the collected rows as one table, if there are any."""
-        if self.tables:
-            yield pa.concat_tables(self.tables)
-            self.tables.clear()
-
-
-def _batches(tables: Iterable[pa.Table]) -> Tables:
-    batch = _Batch()
-    for table in tables:
-        yield from batch.add(table)
-    yield from batch.release()
 
 
 class _KeyTable:
@@ -390,21 +347,13 @@ class Unit(Protocol):
     """Unit of comparison: maps texts to ids, equal for equal pieces of text, and spans of ids to spans of bytes."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Return the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
-
-        A null text has no ids.
-        """
+        """Return the ids of large strings, none for null, as one unsigned type whose greatest number never occurs."""
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Return the UTF-8 bytes of spans of ids; they may begin and end inside a character.
+        """Return the UTF-8 bytes of spans of ids, int64 [spans, 2]; they may begin and end inside a character.
 
-        Args:
-            texts: large strings without nulls.
-            rows: int64 [spans], the text of each span, in increasing order.
-            spans: int64 [spans, 2], start and stop in ids; those of one text are sorted and do not overlap.
-
-        Returns:
-            int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
+        ``rows``, int64 [spans], is the text of each span, in increasing order; the spans of one text are sorted and do
+        not overlap. ``texts`` has no nulls.
         """
 
 
@@ -519,7 +468,8 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
             # The span that contains the other place, since every copy is in one, and its number in its document.
             also = np.searchsorted(starts, others[at : at + len(here)], "right") - 1
             numbers = also - np.searchsorted(documents, documents[also], "left")
-            columns = [here, _ids(folder, here), inside[:, 0], inside[:, 1], _ids(folder, documents[also]), numbers]
+            ids, also_ids = (pc.cast(stored_ids(folder, each), pa.string()) for each in (here, documents[also]))
+            columns = [here, ids, inside[:, 0], inside[:, 1], also_ids, numbers]
             tables.append(pa.table(columns, schema=SPAN_SCHEMA))
             at += len(here)
         return Spans(pa.concat_tables(tables))
@@ -577,10 +527,6 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     def _unit(self) -> Unit:
         unit = make_unit(self.unit, self.tokenizer)
         return NormalText(unit) if self.text == "normalised" else unit
-
-
-def _ids(folder: Path, documents: Longs) -> pa.Array:
-    return pc.cast(stored_ids(folder, documents), pa.string())
 
 
 def cut_spans(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:

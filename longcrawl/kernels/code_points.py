@@ -1,10 +1,8 @@
 """Tables of the properties of all code points for kernels, shipped with the package or cached on disk.
 
 All properties are those of the running Python's ``str`` and ``unicodedata``, so signals follow its Unicode version
-(RedPajama-V2 was made with 14.0, of Python 3.11). Building the arrays takes more than a second. They are shipped for
-the Unicode versions of Python 3.11 to 3.14, one file each, and cached for others.
-
-The cache directory is ``$XDG_CACHE_HOME/longcrawl``, by default ``~/.cache/longcrawl``.
+(RedPajama-V2 was made with 14.0, of Python 3.11). Building the arrays takes more than a second, so they are shipped for
+Python 3.11 to 3.14, one file for each Unicode version, and cached for others.
 """
 
 import hashlib
@@ -12,7 +10,7 @@ import io
 import os
 import string
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -29,8 +27,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
     """Return the arrays that ``build`` makes, cached on disk for the same stamp.
 
-    The file begins with a SHA-256 of stamp and arrays. If it is damaged or has another stamp, it is built again. If the
-    cache directory cannot be written, every process builds its own arrays. Newly built arrays are also read back from
+    The file begins with a SHA-256 of stamp and arrays; a damaged one is built again. New arrays are also read back from
     the packed bytes: kernels are compiled separately for writable and read-only arrays.
     """
     path = cache_folder() / f"{name}.arrays"
@@ -46,35 +43,15 @@ def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
 
 
 def shipped_arrays(file: Path, name: str) -> Arrays:
-    """Return the arrays of a table in a file of :func:`ship_arrays`, or an empty dict if there are none."""
+    """Return the arrays of a table in a file, which ``tests/shipped_tables.py`` writes, or {} if there are none."""
     with suppress(FileNotFoundError), np.load(file) as shipped:
         found = [each for each in shipped.files if each.startswith(f"{name}/")]
         return {each.removeprefix(f"{name}/"): _expand(shipped[each]) for each in found}
     return {}
 
 
-def ship_arrays(file: Path, tables: Mapping[str, Arrays]) -> None:
-    """Write tables of one-dimensional integer arrays to a file, run-length encoded if that is smaller."""
-    packed = {f"{name}/{key}": _in_runs(array) for name, table in tables.items() for key, array in table.items()}
-    with whole_file(file) as beside, beside.open("wb") as opened:
-        np.savez_compressed(opened, **packed)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
-
-
-def _in_runs(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Encode an array as runs of equal steps between elements, or return it as it is if that takes too many runs.
-
-    A run has a step and its number of repetitions. Steps wrap around like integers.
-    """
-    steps = np.diff(array, prepend=array.dtype.type(0))
-    starts = np.flatnonzero(np.diff(steps, prepend=~steps[:1]))
-    if 4 * starts.size >= array.size:
-        return array
-    runs = np.empty(starts.size, [("step", array.dtype), ("count", np.uint32)])
-    runs["step"], runs["count"] = steps[starts], np.diff(starts, append=array.size)
-    return runs
-
-
 def _expand(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array of runs of equal steps between elements, or one that is not encoded as it is."""
     if runs.dtype.names is None:
         return runs
     steps = np.repeat(runs["step"], runs["count"])
@@ -112,7 +89,6 @@ PUNCTUATION = 1 << 9
 TERMINAL = 1 << 10
 SENTENCE_END = 1 << 11
 SYMBOL = 1 << 12
-"""Flag of the symbols # { } … and of sentence ends."""
 PLAIN = 1 << 13
 """Flag of characters whose normal form is one character of combining class 0 in any context."""
 RAW_WORD = 1 << 14
@@ -228,24 +204,15 @@ def _build() -> Arrays:
             mapped[point] = len(sequences)
             sequences += [len(normal), sum(map(str.isnumeric, normal)), *map(ord, normal)]
     by_raw_words: Arrays = {name: flags | flags_of_code_points(rules) for name, rules in _RAW_RULES.items()}
-    return by_raw_words | {
-        "mapped": mapped,
-        "sequences": np.array(sequences, np.uint32),
-        "combining": combining,
-    }
+    return by_raw_words | {"mapped": mapped, "sequences": np.array(sequences, np.uint32), "combining": combining}
 
 
-def _becomes_final_sigma(before: str) -> bool:
+def _is_cased(before: str) -> bool:
     return (before + chr(CAPITAL_SIGMA)).lower()[-1] == chr(FINAL_SIGMA)
 
 
-def _is_cased(character: str) -> bool:
-    return _becomes_final_sigma(character)
-
-
 def _is_ignorable(character: str) -> bool:
-    passed_over = _becomes_final_sigma("a" + character) and not _is_cased(character)
-    return passed_over or character in string.punctuation
+    return (_is_cased("a" + character) and not _is_cased(character)) or character in string.punctuation
 
 
 def _is_word(character: str) -> bool:
@@ -255,11 +222,11 @@ def _is_word(character: str) -> bool:
 def _is_word_to_regex(character: str) -> bool:
     """Return whether a character is Alphabetic, M, Nd, Pc or Join_Control, as in UTS #18."""
     category = unicodedata.category(character)
-    joins_or_is_alphabetic = any(first <= ord(character) <= last for first, last in _OTHER_WORD_CHARACTERS)
+    joins_or_is_alphabetic = any(first <= ord(character) <= last for first, last in _OTHER_WORDS)
     return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or joins_or_is_alphabetic
 
 
-_OTHER_WORD_CHARACTERS = (
+_OTHER_WORDS = (
     (0x200C, 0x200D),
     (0x24B6, 0x24E9),
     (0x1F130, 0x1F149),

@@ -3,8 +3,8 @@
 Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel are named after a
 digest of everything that determines its machine code: its code, the kernels and intrinsics that it calls, and the
 constants that any of them use. They are in numba's usual cache: ``NUMBA_CACHE_DIR``, else beside the source, else the
-user's cache directory. Two private names of numba are used, the option ``_nrt`` and ``numba.core.event``, which its
-developer documentation describes. ``tests/kernels/test_compiling.py`` checks both.
+user's cache directory. ``tests/kernels/test_compiling.py`` checks the private names of numba that are used: the option
+``_nrt`` and ``numba.core.event``.
 """
 
 import gc
@@ -71,10 +71,13 @@ def count_compiled() -> int:
 
 
 class Intrinsic:
-    """A ``numba.extending.intrinsic`` that is created when a kernel that uses it is compiled."""
+    """A ``numba.extending.intrinsic`` that is created when a kernel that uses it is compiled.
 
-    def __init__(self, function: Any) -> None:
-        self.py_func, self.__doc__ = function, function.__doc__
+    ``py_func`` returns its signature and a generator of LLVM code.
+    """
+
+    def __init__(self, py_func: Any) -> None:
+        self.py_func = py_func
 
     @cached_property
     def in_kernels(self) -> Any:
@@ -175,12 +178,7 @@ class _Watcher:
     """A numba listener that is notified before and after each compilation."""
 
     def notify(self, event: Any) -> None:
-        """Interrupt compilations outside of ``Kernel._compile``, announce a slow one, and check the result.
-
-        Raises:
-            _NotCompiledError: the kernel must be compiled by ``Kernel._compile``.
-            TypeError: a kernel without reference counting returns an array, which would be freed twice or never.
-        """
+        """Interrupt compilations outside of ``Kernel._compile``, announce a slow one, and check the result."""
         kernel = event.data["dispatcher"]
         if kernel not in _ours:
             return
@@ -215,7 +213,7 @@ def _announce() -> None:
 
 
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals and closure variables that a function uses, with their values."""
+    """Yield the globals and closure variables that a function uses."""
     names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
     cells = function.__closure__ or ()
@@ -223,7 +221,6 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function and of all functions nested in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
@@ -267,11 +264,6 @@ def _digest(function: Any) -> str:
         waiting += [each for each in dict.fromkeys(called) if each not in reached]
         reached.update(called)
     return digest.hexdigest()
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Make an intrinsic from a function that returns its signature and a generator of LLVM code."""
-    return Intrinsic(function)
 
 
 def compiled(function: F) -> F:

@@ -1,18 +1,15 @@
 """Reproducible random samples, orders and numbers from keyed hashes of ids or positions.
 
 Only integers from BLAKE2b and the raw output of Philox are used, which do not change between NumPy releases. Nothing
-has state, so results do not depend on the number of workers, the batch size, the order or the engine.
-
-Hashes are keyed by a purpose. Documents with the same hash, such as those with the same id, are all in a sample or all
-out of it. A threshold that a share of a sample reaches is used for all documents.
+has state, so results do not depend on the number of workers, the batch size, the order or the engine. Documents with
+the same hash, such as those with the same id, are all in a sample or all out of it.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from functools import cache, cached_property, lru_cache
-from hashlib import blake2b
+from functools import cached_property, lru_cache
 from math import ceil, isqrt, sqrt
 from typing import Any
 
@@ -46,7 +43,6 @@ def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.ui
 HASH = "hash"
 """Name of the column with the hash of each document."""
 LAST = (1 << 64) - 1
-"""The largest hash."""
 
 
 def up_to_hash(table: pa.Table, purpose: str, last: int) -> pa.Table:
@@ -104,7 +100,6 @@ def reached_by(values: npt.NDArray[np.float64], share: float) -> float:
 Ints = npt.NDArray[Any]
 
 ROUNDS = 8
-"""Number of rounds of the Feistel network."""
 
 _WORDS = 4
 """Number of 64-bit numbers per step of Philox's counter."""
@@ -129,7 +124,7 @@ class KeyedOrder:
         """Return the items at these positions, int64."""
         rows, columns, keys = self._network
         things = np.empty(len(places), np.int64)
-        _compiled_permute()(places, self.count, rows, columns, keys, things)
+        _permute(places, self.count, rows, columns, keys, things)
         return things
 
     @cached_property
@@ -143,17 +138,9 @@ keyed_order = lru_cache(maxsize=256)(KeyedOrder)
 """Cached constructor of :class:`KeyedOrder`, for callers that need the same order for every batch."""
 
 
-@cache
-def _compiled_permute() -> Any:
-    """Return the kernel, made once: making it imports numba, which costs more than a call."""
-    return compiled(_permute)
-
-
+@compiled
 def _permute(numbers: Ints, count: int, rows: int, columns: int, keys: Ints, out: Ints) -> None:
-    """Permute numbers below ``count`` by a Feistel network over rows x columns and write the results to ``out``.
-
-    Results of ``count`` or more are permuted again until they are below it.
-    """
+    """Permute numbers below ``count`` by a Feistel network over rows x columns; results beyond are permuted again."""
     for number in range(len(numbers)):
         place = np.uint64(numbers[number])
         while True:
@@ -186,7 +173,7 @@ def uniform_numbers(seed: int, purpose: str, first: int, count: int) -> npt.NDAr
     >>> bool((uniform_numbers(0, "mix", 5, 3) == uniform_numbers(0, "mix", 0, 8)[5:]).all())
     True
     """
-    digest = blake2b(f"{purpose}:{seed}".encode(), digest_size=48).digest()
+    digest = hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=48).digest()
     key = np.frombuffer(digest, "<u8")[:2].astype(np.uint64)
     philox = np.random.Philox(key=key)
     philox.advance(first // _WORDS)

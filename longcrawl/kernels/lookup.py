@@ -96,7 +96,8 @@ def read_word_lists(path: str) -> WordLists:
     """
     place = Path(path)
     if place.is_dir():
-        named = [(match["language"], file) for file in sorted(place.iterdir()) if (match := _named_by_language(file))]
+        files = filter(Path.is_file, sorted(place.iterdir()))
+        named = [(match["language"], file) for file in files if (match := _LANGUAGE_FILE.fullmatch(file.name))]
         lists = {language: _entries(file) for language, file in named}
     else:
         found = _json(place)
@@ -119,10 +120,6 @@ def read_domain_categories(path: str) -> Mapping[str, int]:
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
         raise StageError(f"{path} holds no domain categories; it should be JSON like {{'example.org': 5}}")
     return found
-
-
-def _named_by_language(file: Path) -> re.Match[str] | None:
-    return _LANGUAGE_FILE.fullmatch(file.name) if file.is_file() else None
 
 
 def _entries(file: Path) -> frozenset[str]:
@@ -162,10 +159,10 @@ _MIX = _U(0xFF51AFD7ED558CCD)
 
 @compiled
 def round_to_8_digits(value: float) -> float:
-    """Return ``round(value, 8)`` of a nonnegative number, bit for bit like Python.
+    """Return ``round(value, 8)`` of a nonnegative number, bit for bit like Python, which rounds half to even.
 
-    Python rounds the exact binary value, half to even. Numbers near a half are decided exactly, from the exact product
-    with 1e8 as ``high + low``. From 2**26 on, adjacent floats are further apart than the digits.
+    Numbers near a half are decided by the exact product with 1e8, ``high + low``. From 2**26 on, adjacent floats are
+    further apart than the digits.
     """
     if not value < 67108864.0:
         return value
@@ -207,7 +204,6 @@ def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
 
 
 _RUN = 16
-"""Length of the runs that :func:`stable_order` sorts by insertion before it merges them."""
 
 
 @allocating
@@ -243,10 +239,7 @@ def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @inlined
 def order_by(values: npt.NDArray[Any], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the indices that sort ``members`` by their integer values, like :func:`stable_order`.
-
-    Unsigned values beyond int64 are grouped, but not in ascending order.
-    """
+    """Return the indices that sort ``members`` by their integer values; unsigned ones beyond int64 are only grouped."""
     keys = np.empty(len(members), np.int64)
     for place in range(len(members)):
         keys[place] = np.int64(values[members[place]])
@@ -318,9 +311,7 @@ class PhraseTree(NamedTuple):
     sure: int
     """Length of the shortest phrase in characters, at most 8."""
     places: npt.NDArray[np.uint8]
-    """Positions of each ASCII character in phrases, shape (129,); the last entry is for all others.
-
-    Bit n is set if a phrase can have the character as the n-th of its first ``sure`` characters."""
+    """Bits of the positions of each ASCII character in the first ``sure`` of phrases, shape (129,), like ``begins``."""
 
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
@@ -346,7 +337,6 @@ def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree
 
 
 def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt.NDArray[np.uint8]]:
-    """Return ``begins``, ``sure`` and ``places`` of a :class:`PhraseTree`."""
     sure = max(1, min([8, *map(len, phrases)]))
     places = np.zeros(129, np.uint8)
     for phrase in phrases:
@@ -369,8 +359,8 @@ def _spellings(lower: str) -> list[int]:
 def _capitals() -> dict[str, list[int]]:
     """Return the other characters with each lower case, such as K and the Kelvin sign for k.
 
-    All characters are lowercased as one string, which is ten times as fast as one by one. Dotted I is left out, because
-    its lower case has two characters. Sigma is followed by a letter, so it is not lowercased to a final sigma.
+    All are lowercased as one string, which is ten times as fast. Dotted I is left out, since its lower case has two
+    characters.
     """
     points = np.arange(0x110000, dtype="<u4")
     points = points[((points < 0xD800) | (points >= 0xE000)) & (points != ord("\u0130"))]

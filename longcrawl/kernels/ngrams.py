@@ -29,19 +29,15 @@ class Repeats(NamedTuple):
     """Working memory for one document, allocated for the longest of a batch; untouched memory costs nothing."""
 
     ids: npt.NDArray[np.int32]
-    """Number of each word, the same for equal words, in order of first occurrence."""
+    """Number of each word, in order of first occurrence; ``firsts`` and ``counts`` have its first place and count."""
     firsts: npt.NDArray[np.int32]
-    """Position of the first word with each number."""
     counts: npt.NDArray[np.int32]
-    """Number of words with each number."""
     places: npt.NDArray[np.int32]
     """Words at which a repeated n-gram starts, ascending."""
     grams: npt.NDArray[np.int32]
-    """Number of the n-gram at each of ``places``."""
+    """Number of the n-gram at each of ``places``; ``gram_firsts`` and ``gram_counts`` have its first word and count."""
     gram_firsts: npt.NDArray[np.int32]
-    """Word at which each n-gram first starts."""
     gram_counts: npt.NDArray[np.int32]
-    """Number of occurrences of each n-gram."""
     pairs: npt.NDArray[np.uint64]
     """Numbers of the two (n-1)-grams at each of ``places``."""
     waiting: npt.NDArray[np.int32]
@@ -112,11 +108,7 @@ def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
 
 @compiled
 def _number(keys: Any, size: int, ids: Any, firsts: Any, counts: Any, repeats: Repeats) -> tuple[int, int]:
-    """Number equal keys, and write to ``waiting`` the hashes equal to an earlier one.
-
-    Returns:
-        the number of different keys, and of entries in ``waiting``.
-    """
+    """Number equal keys; return how many keys differ, and how many hashes equal to earlier ones are in ``waiting``."""
     table, known, waiting = repeats.table, repeats.keys, repeats.waiting
     mask = clear(table, size)
     unique, left = 0, 0
@@ -152,9 +144,9 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
     Args:
         letters: the text.
         begins: int64 [words], start of each word in the text.
-        ends: int64 [words], end of each word.
-        keys: uint64 [words], equal for equal words. Different words have different keys unless these are hashes, which
-            are marked by ``HASHED``.
+        ends: int64 [words].
+        keys: uint64 [words], equal for equal words. Only hashes, marked by ``HASHED``, may be equal for different
+            words.
         words: number of words.
         repeats: ``ids``, ``firsts`` and ``counts`` are written.
     """
@@ -168,7 +160,6 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
 
 @compiled
 def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
-    """Number words like :func:`number_words` if different words have the same hash."""
     table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
     mask = clear(table, words)
     unique = 0
@@ -192,8 +183,7 @@ def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: i
 def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
     """Join adjacent (n-1)-grams at the first ``size`` places to n-grams, without most of those that occur once.
 
-    Returns:
-        the number of remaining places, and of different n-grams.
+    Returns the number of remaining places, and of different n-grams.
     """
     places, grams, pairs, firsts, seen = repeats.places, repeats.grams, repeats.pairs, repeats.gram_firsts, repeats.seen
     joined, mask = 0, forget(seen, size)

@@ -38,9 +38,7 @@ class Postings(NamedTuple):
     """All entries of vectors, sorted by term and descending weight."""
 
     documents: npt.NDArray[np.int32]
-    """Document of each posting."""
     weights: npt.NDArray[np.uint16]
-    """Weight of each posting."""
     places: npt.NDArray[np.int32]
     """Index of the posting of each entry of the vectors."""
     firsts: npt.NDArray[np.int32]
@@ -90,7 +88,6 @@ def multiply_pairs(vectors: TermVectors, ones: Longs, others: Longs, out: Longs)
 
 @compiled
 def _agreeing(samples: Bytes, one: int, other: int) -> int:
-    """Count the equal bytes of two samples."""
     found = 0
     for at in range(samples.shape[1]):
         found += samples[one, at] == samples[other, at]
@@ -114,10 +111,8 @@ def find_neighbours(
     Args:
         vectors: the vectors of all documents.
         postings: the postings of ``vectors``.
-        dense: int16 [documents, dimensions]. If there are dimensions, similarity is the product of these vectors, and
-            ``vectors`` only select the documents to compare.
-        samples: uint8 [documents, width]. Documents with ``near`` or more equal bytes are near duplicates, not
-            neighbours.
+        dense: int16 [documents, dimensions]; unless empty, similarity is the product of these vectors.
+        samples: uint8 [documents, width]; ``near`` or more equal bytes exclude near duplicates.
         near: number of equal bytes; more than the width to allow all documents.
         found: int32 [documents, most], written: the most similar documents first, then -1.
         scores: int64 [documents, most], written: dot products.
@@ -133,7 +128,9 @@ def find_neighbours(
             sums[other] = 0
             if score > 0 and dense.shape[1]:
                 score = _dense_product(dense, document, other)
-            if score <= 0 or not _comes_in(score, other, scores, found, document, kept):
+            if score <= 0:
+                continue
+            if kept == found.shape[1] and not _is_before(score, other, scores, found, document, kept - 1):
                 continue
             if _agreeing(samples, document, other) < near:
                 kept = min(kept + 1, found.shape[1])
@@ -160,12 +157,6 @@ def _add_up(vectors: TermVectors, postings: Postings, document: int, sums: Longs
 
 
 @compiled
-def _comes_in(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> bool:
-    """Return whether a document is among the best seen so far."""
-    return kept < found.shape[1] or _is_before(score, other, scores, found, document, kept - 1)
-
-
-@compiled
 def _is_before(score: int, other: int, scores: Longs, found: Any, document: int, at: int) -> bool:
     if score != scores[document, at]:
         return score > scores[document, at]
@@ -174,7 +165,6 @@ def _is_before(score: int, other: int, scores: Longs, found: Any, document: int,
 
 @compiled
 def _insert(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> None:
-    """Insert a document into the sorted best ones, which then are ``kept``."""
     at = kept - 1
     while at > 0 and _is_before(score, other, scores, found, document, at - 1):
         scores[document, at], found[document, at] = scores[document, at - 1], found[document, at - 1]
@@ -217,8 +207,8 @@ def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -
 
     Args:
         starts: int64 [documents], all documents in the order in which they may start paths.
-        bounds: int64 [documents + 1], start of each document's edges.
-        others: int32 [edges], target of each edge, the best first.
+        bounds: see :class:`Graph`.
+        others: see :class:`Graph`.
         order: int64 [documents], written: the paths one after the other.
         begins: bool [documents], written: whether a path begins at each position of ``order``.
     """
@@ -246,8 +236,8 @@ def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, b
 
     Args:
         starts: int64 [documents], all documents in the order in which they may start trees.
-        bounds: int64 [documents + 1], start of each document's edges.
-        others: int32 [edges], target of each edge, the best first.
+        bounds: see :class:`Graph`.
+        others: see :class:`Graph`.
         lengths: int64 [documents], length of each document.
         most: total length at which a tree is finished.
         branches: maximum number of new documents that a document adds to its tree.
@@ -279,14 +269,9 @@ def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, b
 def keep_apart(order: Longs, samples: Bytes, near: int, out: Longs) -> int:
     """Reorder documents so that near duplicates are not adjacent: the later one is moved to the next possible place.
 
-    Args:
-        order: int64 [documents], the documents in order.
-        samples: uint8 [documents, width].
-        near: number of equal bytes from which two documents are near duplicates.
-        out: int64 [documents], written: the documents in the new order.
-
-    Returns:
-        the number of documents that are adjacent to near duplicates for lack of other places, at the end of ``out``.
+    Documents with ``near`` equal bytes or more in ``samples``, uint8 [documents, width], are near duplicates. ``order``
+    and ``out``, int64 [documents], are the old and the new order. Returns how many are adjacent to near duplicates for
+    lack of other places, at the end of ``out``.
     """
     first, waiting = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     count = stop = taken = 0

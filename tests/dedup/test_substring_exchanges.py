@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.exchange import Sketched
 from longcrawl.core.places import SPAN_SCHEMA
-from longcrawl.dedup import repeats, substring
+from longcrawl.dedup import index, repeats, substring
 from longcrawl.dedup.substring import UNITS
 from longcrawl.run.engines import Local
 
@@ -124,7 +124,7 @@ def bounds(**named):
     """Replace constants, and functions, of the modules that exchange."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in named.items():
-            patch.setattr(repeats if hasattr(repeats, name) else substring, name, value)
+            patch.setattr(next(each for each in (repeats, substring, index) if hasattr(each, name)), name, value)
         yield
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shipped_tables import ship_arrays
 
 from longcrawl.dedup.normalize import load_normal_forms
 from longcrawl.kernels import code_points
-from longcrawl.kernels.code_points import ship_arrays, shipped_arrays
+from longcrawl.kernels.code_points import shipped_arrays
 from longcrawl.text.gopher.words import load_page_characters
 from longcrawl.text.refinedweb.url_filter import load_folded
 

@@ -13,10 +13,10 @@ import tiktoken
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shipped_tables import ship_arrays
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.kernels.code_points import ship_arrays
 from longcrawl.tokens import bpe, encoders
 from longcrawl.tokens.bpe import (
     GPT2_PATTERN,

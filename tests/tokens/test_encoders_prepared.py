@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shipped_tables import ship_arrays
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.kernels.code_points import ship_arrays
 from longcrawl.tokens import encoders
 from longcrawl.tokens.bpe import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
 from longcrawl.tokens.encoders import BytePairs, Encoder, Prepared, combining_classes, may_change
