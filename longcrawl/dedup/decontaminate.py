@@ -42,18 +42,16 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "tulu3": {"ngram": 8, "unit": "word", "policy": "drop", "min_overlap": 0.5},
     }
 )
-"""Published settings by name; see :meth:`Decontaminate.preset`."""
 
 
 @stage
 class Decontaminate(TokenizerStage, Edit):
     r"""Remove documents that contain items of evaluation sets, or cut, mask or tag the passages that do.
 
-    Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation, line breaks
-    and invisible characters make no difference, and split into words or tokens. A document contains an item if at least
-    ``min_overlap`` of the item's units are in n-grams that the document also has; with 0, one n-gram is enough. The
-    passages that such n-grams cover are contaminated. Items with fewer units than an n-gram are not searched for; the
-    card gives their number.
+    Texts and items are normalised (:mod:`longcrawl.dedup.normalize`) and split into words or tokens. A document
+    contains an item if at least ``min_overlap`` of the item's units are in n-grams that the document also has; with 0,
+    one n-gram is enough. The passages that such n-grams cover are contaminated. Items with fewer units than an n-gram
+    are not searched for; the card gives their number.
 
     The edit ledger lists every passage with its item, such as ``gsm8k#17``: the evaluation set and the row of the item,
     counted from 0. If two datasets have the same name, a digest is appended to the name. If items overlap, the shared
@@ -62,8 +60,7 @@ class Decontaminate(TokenizerStage, Edit):
 
     ``policy`` decides what happens to documents with such passages:
 
-    * "drop": the document is removed by the rule ``contaminated``. The rule's value is the greatest share of an item
-      found in the document;
+    * "drop": the document is removed by the rule ``contaminated``, with the greatest share of an item found as value;
     * "cut": the passages are removed, with ``window`` characters on either side, and the remaining pieces are joined;
     * "mask": the column ``masked`` marks where no loss is computed, as that of ``ExactSubstring`` does;
     * "tag": the column ``contamination`` lists item, start and end; nothing else changes.
@@ -71,8 +68,8 @@ class Decontaminate(TokenizerStage, Edit):
     Args:
         against: evaluation sets: datasets; .jsonl, .json, .parquet, .csv, .tsv and .txt files (an item per line);
             folders of ``save_to_disk``; ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` on the Hub; or indexes written
-            by :meth:`save_index_of_items`. If no split is named, the test split is read. One index of all sets is built
-            once and kept in ``$XDG_CACHE_HOME/longcrawl``.
+            by :meth:`save_index_of_items`. If no split is named, the test split is read. One index of all sets is kept
+            in ``$XDG_CACHE_HOME/longcrawl``.
         ngram: units in an n-gram.
         unit: "word", or "token" of ``tokenizer``. The first word of an item may have a different token inside a text.
         policy: "drop", "cut", "mask" or "tag".
@@ -83,9 +80,8 @@ class Decontaminate(TokenizerStage, Edit):
         max_pieces: for "cut": a document is removed if its passages split it into more pieces than this. Pieces that
             are too short count.
         min_characters: for "cut" and "mask": a document is removed if fewer characters remain, or remain unmasked.
-        columns: columns that make an item; each evaluation set has at least one of them. Their values are joined by
-            line breaks, and so are the texts of lists and structs, in their order. By default, all columns with text
-            except ``id``.
+        columns: columns that make an item; each evaluation set has at least one of them. Their values, and the texts of
+            lists and structs, are joined by line breaks. By default, all columns with text except ``id``.
         tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`.
 
     At most 64 items are compared for each n-gram. :mod:`longcrawl.dedup.evaluation_sets` gives the probability that
@@ -271,7 +267,6 @@ class Decontaminate(TokenizerStage, Edit):
         return evaluation_sets.Ngrams(self.ngram, self.unit, self.tokenizer)
 
     def _folders(self) -> dict[str, str]:
-        """Return the folder of the index that contains each evaluation set."""
         if not self.against:
             raise StageError(f"{self.name}.against is empty: name evaluation sets, such as against: [exam.jsonl]")
         names = tuple(each for each in self.against if not _is_index(each))

@@ -1,15 +1,13 @@
 """Evaluation sets: reads their items, indexes their n-grams and finds them in documents.
 
-An index is that of :mod:`longcrawl.dedup.index` with one band. Its documents are items, with ids such as ``gsm8k#17``:
-the evaluation set and the row of the item. Its keys are the 64-bit hashes of n-grams. Two more arrays are stored::
+An index is that of :mod:`longcrawl.dedup.index` with one band. Its documents are items, with ids such as ``gsm8k#17``.
+Its keys are the 64-bit hashes of n-grams, hashed as in :mod:`longcrawl.dedup.ngrams`. Two more arrays are stored::
 
     positions.npy   int64 (entries,): the unit of the item at which each n-gram starts
     lengths.npy     int64 (documents,): units of each item
 
 The index of given items and settings is made once, in ``$XDG_CACHE_HOME/longcrawl/evaluation``, and mapped by every
 process. Among d n-grams of documents and i of items, the probability of any false match is below ``d * i / 2**64``.
-
-N-grams are hashed as described in :mod:`longcrawl.dedup.ngrams`, but all 64 bits are kept.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -106,11 +104,9 @@ def keep_dataset(data: Any) -> str:
 
 
 def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
-    """Read an evaluation set from a path or from the Hub.
+    """Read an evaluation set: a path, or ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` of the Hub.
 
-    Args:
-        given: a path, or ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]``.
-        columns: columns that make an item; the set must have at least one of them. All columns with text if empty.
+    The set must have at least one of ``columns``, which make an item; all columns with text if empty.
 
     Raises:
         StageError: the set cannot be read, or has no such column.
@@ -223,7 +219,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _joined(table: pa.Table) -> pa.Array:
-    """Join the values of each row by line breaks, in the order of the columns."""
     parts = [column.combine_chunks() for column in table.columns]
     return pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
 
@@ -253,15 +248,10 @@ def find_ngrams(
 ) -> int:
     """Write the n-grams that pass a filter, or all if the filter is empty; return their number.
 
-    Args:
-        units: uint64 [units], hashes of words or tokens.
-        bounds: int64 [documents + 1], start of each document.
-        n: units in an n-gram; a shorter document has none.
-        words: the filter, see :func:`fill_filter`.
-        shift: shift of the filter.
-        documents: int64 [units], written: the document of each n-gram.
-        places: int64 [units], written: the unit of its document at which it starts.
-        keys: uint64 [units], written: its hash.
+    ``units``, uint64 [units], are hashes of words or tokens, with the start of each document in ``bounds``. A document
+    of fewer than ``n`` units has none. ``words`` and ``shift`` are those of :func:`fill_filter`. ``documents``,
+    ``places`` and ``keys``, [units], get the document of each n-gram, the unit of its document at which it starts, and
+    its hash.
     """
     found, leaving, every = np.int64(0), _U(1), len(words) == 0
     for _ in range(n):
@@ -286,14 +276,10 @@ def find_ngrams(
 
 @compiled
 def convert_words(data: Any, offsets: Any, ends: Wide, rows: Any, spans: Any) -> None:
-    """Convert spans of words in normal forms to bytes, in place.
+    """Convert spans of words in normal forms to bytes, in place: int64 [spans, 2], start and stop.
 
-    Args:
-        data: uint8 [bytes], the normal forms.
-        offsets: int64 [texts + 1], start of each form.
-        ends: uint64 [bytes of the longest + 1], scratch memory.
-        rows: int64 [spans], the text of each span, in increasing order.
-        spans: int64 [spans, 2], start and stop, written.
+    ``data`` and ``offsets`` are the normal forms, ``rows``, int64 [spans], the text of each span, in increasing order.
+    ``ends``, uint64 [bytes of the longest + 1], is scratch memory.
     """
     row = -1
     for span in range(len(spans)):
@@ -312,7 +298,6 @@ def convert_words(data: Any, offsets: Any, ends: Wide, rows: Any, spans: Any) ->
 Longs = npt.NDArray[np.int64]
 
 STAGE = "decontaminate"
-"""Name of the stage that the index belongs to."""
 MOST_ITEMS = 64
 """Greatest number of items compared for one n-gram; only phrases common to many questions occur in more."""
 
@@ -327,12 +312,8 @@ class Ngrams:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that hashes depend on; a tokenizer's file is identified by its content."""
-        made: dict[str, Any] = {
-            "ngram": self.size,
-            "unit": self.unit,
-            "unicode": unicodedata.unidata_version,
-            "version": 2,
-        }
+        version = unicodedata.unidata_version
+        made: dict[str, Any] = {"ngram": self.size, "unit": self.unit, "unicode": version, "version": 2}
         if self.unit == "token":
             made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer
         return made
@@ -348,8 +329,6 @@ class Ngrams:
 
 
 class _Words:
-    """Words of normal forms, as a unit of :mod:`longcrawl.dedup.substring`."""
-
     def encode(self, texts: pa.Array) -> EncodedTexts:
         return EncodedTexts(*hash_units(texts, None))
 
@@ -367,27 +346,20 @@ def write_evaluation_index(folder: Path, sets: Iterable[EvaluationSet], ngrams: 
         ids += [f"{each.name}#{row}" for row in range(len(each.items))]
         tables.append(each.items)
     units, bounds = ngrams.hash_units(pa.concat_arrays([pa.array([], pa.large_string()), *tables]))
-    items, places, keys = _all_ngrams(units, bounds, ngrams.size)
+    items, places, keys = _find_ngrams(units, bounds, ngrams.size, read_only(np.empty(0, np.uint64)), 63)
     order = np.lexsort((places, items, keys))
     remove(folder / DESCRIPTION)
-    arrays = zip(
-        (*band_names(0), "positions", "lengths"), (keys[order, None], items[order], places[order]), strict=False
-    )
+    arrays = zip((*band_names(0), "positions"), (keys[order, None], items[order], places[order]), strict=True)
     names = [write_ids(folder, [pa.table({"id": ids})]), write_array(folder, "lengths", [np.diff(bounds)])]
     names += [write_array(folder, name, [values]) for name, values in arrays]
     describe_index(folder, STAGE, ngrams.settings(), len(ids), 1, file_entries(folder, names))
 
 
-def _all_ngrams(units: Wide, bounds: Longs, size: int) -> tuple[Longs, Longs, Wide]:
-
-    items, places, keys = (
-        np.empty(len(units), np.int64),
-        np.empty(len(units), np.int64),
-        np.empty(len(units), np.uint64),
-    )
-    nothing = read_only(np.empty(0, np.uint64))
-    found = find_ngrams(read_only(units), read_only(bounds), size, nothing, 63, items, places, keys)
-    return items[:found], places[:found], keys[:found]
+def _find_ngrams(units: Wide, bounds: Longs, size: int, words: Wide, shift: int) -> tuple[Longs, Longs, Wide]:
+    documents, places = np.empty(len(units), np.int64), np.empty(len(units), np.int64)
+    keys = np.empty(len(units), np.uint64)
+    found = find_ngrams(read_only(units), read_only(bounds), size, words, shift, documents, places, keys)
+    return documents[:found], places[:found], keys[:found]
 
 
 def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
@@ -414,8 +386,6 @@ def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
 
 
 class _Items(NamedTuple):
-    """N-grams and items of an opened index, mapped."""
-
     ngrams: Index
     positions: Longs
     lengths: Longs
@@ -429,7 +399,6 @@ class EvaluationIndexes(NamedTuple):
     ngrams: Ngrams
     indexes: tuple[_Items, ...]
     words: Wide
-    """uint64 [a power of two], see :func:`longcrawl.dedup.evaluation_sets.fill_filter`."""
     shift: int
 
     def sizes(self) -> dict[str, tuple[int, int]]:
@@ -443,32 +412,22 @@ class EvaluationIndexes(NamedTuple):
         return {name: (count, short[name]) for name, count in items.items()}
 
     def find(self, texts: pa.Array, min_overlap: float) -> "Found":
-        """Find the items that share n-grams with texts.
-
-        At least the share ``min_overlap`` of an item's units must be in shared n-grams of one text.
-        """
+        """Find the items with at least the share ``min_overlap`` of their units in n-grams shared with one text."""
         units, bounds = self.ngrams.hash_units(texts)
-        documents, places = np.empty(len(units), np.int64), np.empty(len(units), np.int64)
-        keys = np.empty(len(units), np.uint64)
         size = self.ngrams.size
-        units, bounds = read_only(units), read_only(bounds)
-        count = find_ngrams(units, bounds, size, self.words, self.shift, documents, places, keys)
-        pairs = self._pairs(documents[:count], places[:count], keys[:count])
-        if not len(pairs):
-            return no_contamination(len(texts))
-        starts, overlaps = self._overlaps(pairs)
-        enough = overlaps >= min_overlap
-        firsts = pairs[starts]
+        pairs = self._pairs(*_find_ngrams(units, bounds, size, self.words, self.shift))
         greatest = np.zeros(len(texts))
-        np.maximum.at(greatest, firsts[:, 0], overlaps)
-        chosen = pairs[np.repeat(enough, np.diff(starts, append=len(pairs)))]
+        if not len(pairs):
+            return Found(np.empty(0, np.int64), np.empty((0, 2), np.int64), pa.array([], pa.string()), greatest)
+        starts, overlaps = self._overlaps(pairs)
+        np.maximum.at(greatest, pairs[starts, 0], overlaps)
+        chosen = pairs[np.repeat(overlaps >= min_overlap, np.diff(starts, append=len(pairs)))]
         spans = _separate(_runs(chosen, size))
         located = self.ngrams.locate(*_dense(texts, spans[:, 0]), spans[:, 1:3])
         whole = located[:, 1] > located[:, 0]
         return Found(spans[whole, 0], located[whole], self._names(spans[whole, 3]), greatest)
 
     def _pairs(self, documents: Longs, places: Longs, keys: Wide) -> Longs:
-        """Return shared n-grams: document, item, position in the document and position in the item."""
         found, before = [np.empty((0, 4), np.int64)], 0
         for each in self.indexes:
             asked, entries = each.ngrams.entries(0, keys, MOST_ITEMS)
@@ -488,7 +447,6 @@ class EvaluationIndexes(NamedTuple):
         return starts, np.add.reduceat(gained, starts) / lengths[pairs[starts, 1]]
 
     def _names(self, items: Longs) -> pa.Array:
-        """Return the ids of items, which are numbered across all indexes."""
         chunks = [chunk for each in self.indexes for chunk in each.ids.chunks]
         return take_ids(pa.chunked_array(chunks, pa.string()), items).combine_chunks()
 
@@ -506,13 +464,7 @@ class Found(NamedTuple):
     """float64 [texts], the greatest share of an item found in each text; 0 without a shared n-gram."""
 
 
-def no_contamination(texts: int) -> Found:
-    """Return an empty result for a number of texts."""
-    return Found(np.empty(0, np.int64), np.empty((0, 2), np.int64), pa.array([], pa.string()), np.zeros(texts))
-
-
 def _changes(rows: Longs) -> npt.NDArray[np.bool_]:
-    """Return which rows differ from the previous row; the first does."""
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return new
@@ -541,7 +493,6 @@ def _separate(runs: Longs) -> Longs:
 
 
 def _dense(texts: pa.Array, rows: Longs) -> tuple[pa.Array, Longs]:
-    """Return the distinct texts that some rows name, and the rows renumbered among them."""
     named, places = np.unique(rows, return_inverse=True)
     return texts.take(pa.array(named)), places.astype(np.int64)
 

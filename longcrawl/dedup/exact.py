@@ -1,10 +1,7 @@
 """Exact deduplication by text, by URL or by a list of duplicates.
 
-Documents with the same URL are one page crawled twice, possibly under parameters that change nothing.
-
-If documents are in several groups, only the first document of each hash in each group is compared with other groups, so
-a million equal documents take as many rows as there are groups. Each group then learns which of its first documents are
-removed.
+Only the first document of each hash in each group is compared with other groups, so a million equal documents take as
+many rows as there are groups. Each group then learns which of its first documents are removed.
 """
 
 import hashlib
@@ -44,16 +41,14 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class EqualHashes(IndexedSurvey):
-    """Base of stages that keep one of all documents with the same 128-bit hash.
+    """Base of stages that keep one of all documents with the same 128-bit hash; one with a null hash is kept.
 
-    Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" or "random". The first
-    document is the first row of the first file, in the order in which the source lists files. The random one has the
-    smallest keyed hash of ``seed`` and id, and does not depend on the order of documents. A run with several ``parts``
-    processes them one after the other, as RefinedWeb does: documents that earlier parts finally kept, after all stages,
-    remove documents of later parts with the same hash. A document with a null hash is kept. ``against`` names indexes
-    of earlier datasets, or runs that saved one: documents found there are removed by the rule ``seen_before``, with the
-    number of the index if there are several. With ``index="save"`` a run writes an index of the documents that it
-    finally kept.
+    Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first", the first row in the
+    order in which the source lists files, or "random", the smallest keyed hash of ``seed`` and id. A run with several
+    ``parts`` processes them one after the other, as RefinedWeb does: documents that earlier parts finally kept, after
+    all stages, remove documents of later parts. ``against`` names indexes of earlier datasets, or runs that saved one:
+    documents found there are removed by the rule ``seen_before``, with the number of the index if there are several.
+    With ``index="save"`` a run writes an index of the documents that it finally kept.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -76,10 +71,7 @@ class EqualHashes(IndexedSurvey):
         return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Keep one document of each hash; the first of each hash in each group is compared with those of other groups.
-
-        A row has 16 bytes of hash, number, rank and id. A task holds one group and as many such rows in memory.
-        """
+        """Keep one document of each hash; only the first of each hash in each group is compared with other groups."""
         earlier, groups = search_earlier(self, sketched, engine), sketched.groups
         first = Exchange(partial(self._make_first, sketched, earlier), _take_first, groups, sketched.place("first"))
         engine.exchange(first, range(groups))
@@ -127,7 +119,6 @@ class EqualHashes(IndexedSurvey):
         return _ordered(self._with_rank(table.take(places).append_column(DOCUMENT, numbers)))
 
     def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
-        """Send the first document of each hash in a group to the partition of its range of hashes."""
         if sketched.groups == 1:
             return
         known, leaders = self._group(sketched, earlier, group)
@@ -172,7 +163,6 @@ def _take_first(_: int, tables: Iterator[pa.Table]) -> pa.Table:
 
 
 def _words(hashes: pa.ChunkedArray) -> Keys:
-    """Return hashes without nulls as two words each: uint64 (n, 2)."""
     whole = pa.concat_arrays(hashes.chunks) if hashes.num_chunks else pa.array([], pa.binary(HASH_BYTES))
     return fixed_rows(whole).view(np.uint64)
 
@@ -195,7 +185,7 @@ _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 _AUTHORITY_END = re.compile("[/?#]")
 _ALLOWED = ":/?#[]@!$&'()*+,;=%"
 MOST_AUTHORITY = 1_000
-"""Characters of user, host and port together that are parsed if not all are ASCII. The DNS allows 255 for a host."""
+"""Characters of user, host and port together that are parsed if not all are ASCII; the DNS allows 255 for a host."""
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
@@ -235,8 +225,7 @@ class ExactDocuments(EqualHashes):
     """Keep one of all documents with exactly the same text; an empty text equals a null one.
 
     With ``text="normalised"``, texts are equal if their normal forms are (:mod:`longcrawl.dedup.normalize`), regardless
-    of case, accents, punctuation, white space and invisible characters. A text with only punctuation then equals an
-    empty one.
+    of case, accents, punctuation, white space and invisible characters.
 
     Args:
         keep: document to keep: the "first", or a "random" one that does not depend on the order of documents.
@@ -316,11 +305,7 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
 
 def _checked(url: str) -> str:
-    """Return the URL unless its host is not ASCII and too long: parsing time grows with the square of the length.
-
-    Raises:
-        ValueError: the authority has more than ``MOST_AUTHORITY`` characters.
-    """
+    """Return the URL unless its host is not ASCII and too long: parsing time grows with the square of the length."""
     authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
     if len(authority) > MOST_AUTHORITY and not authority.isascii():
         raise ValueError("no host is that long")
@@ -334,17 +319,14 @@ def _host(authority: str) -> str:
 
 
 def _with_slashes(url: str) -> str:
-    """Replace backslashes before the query by slashes, as browsers do."""
     before, mark, after = url.partition("?") if "?" in url.partition("#")[0] else url.partition("#")
     return before.replace("\\", "/") + mark + after
 
 
 def _spell(text: str) -> str:
-    """Escape the characters that need it, and decode escapes that do not."""
     unescaped = plain_escapes(text)
-    return (
-        unescaped if unescaped.isascii() and unescaped.isalnum() else quote(unescaped, _ALLOWED, errors="surrogatepass")
-    )
+    plain = unescaped.isascii() and unescaped.isalnum()
+    return unescaped if plain else quote(unescaped, _ALLOWED, errors="surrogatepass")
 
 
 def _query(asked: str, query: Query) -> str:
@@ -365,10 +347,9 @@ def _stays(parameter: str, query: Query) -> bool:
 class Urls(EqualHashes):
     """Keep one of all documents with the same URL, as normalised by :func:`normalise_url`.
 
-    RefinedWeb processes its parts one after the other, and URLs of documents that earlier parts kept, after all stages,
-    remove documents of later ones: use ``parts`` in one run, or ``index="save"`` in each run and
-    ``against=[earlier runs]`` in the next. Both keep the same documents. A document without a URL, or with a URL that
-    has no host, is kept.
+    In RefinedWeb, URLs of documents that earlier parts kept, after all stages, remove documents of later ones: use
+    ``parts`` in one run, or ``index="save"`` in each run and ``against=[earlier runs]`` in the next. A document without
+    a URL, or with a URL that has no host, is kept.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ only in parameters.
 

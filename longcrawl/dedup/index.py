@@ -10,13 +10,12 @@ An index is a folder::
     NAME.npy        any other data that a stage keeps of its documents
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) if equal keys must mean equal documents. Files are
-mapped, and keys are looked up in sorted order, so that many of them read a file once and no file has to fit into
-memory. ``index.json`` is written last and contains its own SHA-256. Each file is compared with its SHA-256 once, by one
-process or by a task, before it is mapped: that reads it one more time, about a second for each GB.
+mapped, and keys are looked up in sorted order, so that no file has to fit into memory. ``index.json`` is written last
+and contains its own SHA-256. Each file is compared with its SHA-256 once, by one process or by a task, before it is
+mapped.
 
 Tasks build an index of documents in groups, each small enough for one task, with the same files, byte for byte. A
-single process keeps its own path, :func:`write_index`: with all documents as one group, tasks take 1.1 to 2 times as
-much CPU time, since they build the arrays once for each file and cut the keys into ranges before they sort them.
+single process keeps its own path, :func:`write_index`: with one group, tasks take 1.1 to 2 times as much CPU time.
 
 ========  ==============================  ==========================  ==============================================
 step      tasks > partitions              rows that meet              a partition becomes
@@ -28,13 +27,9 @@ files     a task for each file, or two    none                        a file: id
           of a band
 ========  ==============================  ==========================  ==============================================
 
-A task of "known" or "keys" holds the sketches of one group. A task of "files" holds those of one group without keys, or
-the keys of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Documents that share a key are in one
-range: 1e8 kept documents with one MinHash key, which ``verify`` finds dissimilar, would take 5 GB. Each group sends a
-table to each range of each band: with 450 bands and more than about 1e8 documents, these are very many small tables.
-
-Indexes may have hundreds of GB. If groups are tasks, one task for each index file compares it with its SHA-256, and the
-tasks of groups trust the result. Otherwise each worker would read all files whole before its first lookup.
+A task holds the sketches of one group, or the keys of one range, of about ``PIECE`` documents in 200 to 270 MB.
+Documents that share a key are in one range: 1e8 kept documents with one MinHash key, which ``verify`` finds dissimilar,
+would take 5 GB.
 """
 
 import json
@@ -92,12 +87,7 @@ class Index:
     """Bytes and SHA-256 of all files by name, as in ``index.json``."""
 
     def find(self, band: int, keys: Keys) -> Places:
-        """Return the first document that has each key, or -1 if none has.
-
-        Args:
-            band: number of the band.
-            keys: uint64, shape (n, words).
-        """
+        """Return the first document that has each key, uint64 (n, words), or -1 if none has."""
         known, rows = self._band(band, keys.shape[1])
         asked, at = np.argsort(keys[:, 0]), np.empty(len(keys), np.int64)
         at[asked] = np.searchsorted(known[:, 0], keys[asked, 0])
@@ -115,12 +105,9 @@ class Index:
         return found
 
     def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Return all pairs of a requested key and a document that has it, as positions of both.
+        """Return all pairs of a requested key, uint64 (n,), and a document that has it, as positions of both.
 
-        Args:
-            band: number of the band, which has keys of one word.
-            keys: uint64, shape (n,).
-            most: greatest number of documents for each key; the first ones are returned.
+        Only the first ``most`` documents of each key are returned.
         """
         asked, entries = self.entries(band, keys, most)
         return asked, self.documents_of(band, entries)
@@ -163,13 +150,11 @@ class Index:
             return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
 
     def _band(self, band: int, words: int) -> tuple[Keys, Places]:
-        """Return the keys of a band, and the document of each key."""
         keys_name, rows_name = band_names(band)
         keys = self.array(keys_name, np.uint64, None, words)
         return keys, self.array(rows_name, np.int64, len(keys))
 
     def _places(self, rows: Places) -> Places:
-        """Check that row numbers refer to documents of this index."""
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.documents:
             raise CorruptionError(f"{self.folder} names documents that it does not have: {AGAIN}")
         return rows
@@ -196,13 +181,8 @@ def write_index(
 ) -> None:
     """Write an index, replacing the one in the folder.
 
-    Args:
-        folder: folder of the index.
-        stage: name of the stage that made the keys.
-        settings: settings that the keys depend on; :func:`open_index` compares them.
-        ids: one per document.
-        bands: for each band the keys of all documents, uint64 (documents, words).
-        more: other arrays by name; see :meth:`Index.array`.
+    ``settings`` are those that the keys of ``stage`` depend on, ``bands`` has for each band the keys of all documents,
+    uint64 (documents, words), and ``more`` has other arrays by name; see :meth:`Index.array`.
     """
     remove(folder / DESCRIPTION)
     names, count = [write_ids(folder, [pa.table({"id": ids})])], 0
@@ -258,16 +238,12 @@ def describe_index(
 
 
 def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
-    """Open the index of a stage.
+    """Open the index of a stage, in ``path`` or in ``index/STAGE`` of a run.
 
-    Args:
-        path: folder of the index, or of a run that has it in ``index/STAGE``. If a run has two such stages, the second
-            one's index is ``index/STAGE_2``, which must be given in full.
-        stage: name of the stage.
-        settings: settings that its keys depend on.
+    If a run has two such stages, the second one's index is ``index/STAGE_2``, which must be given in full.
 
     Raises:
-        FormatError: there is no index, or it was made with other settings.
+        FormatError: there is no index, or it was made with other settings than ``settings``.
     """
     places = (Path(path), Path(path, INDEX, stage))
     folder = next((each for each in places if (each / DESCRIPTION).is_file()), None)
@@ -288,17 +264,13 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     if made != wanted or version != VERSION:
         there = {"version of the index": version, "stage": made[0], **made[1]}
         here = {"version of the index": VERSION, "stage": stage, **settings}
+        names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+        differ = (f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
         raise FormatError(
-            f"the index at {folder} has {_differences(there, here)}; it was made by {made[0]} with {made[1]}, this is "
+            f"the index at {folder} has {', '.join(differ)}; it was made by {made[0]} with {made[1]}, this is "
             f"{wanted[0]} with {wanted[1]}: use the same settings, or make the index again"
         )
     return found
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Describe the differences of two mappings: "bands 14, here 13"."""
-    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    return ", ".join(f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
 
 
 class Arrays(NamedTuple):
@@ -307,7 +279,7 @@ class Arrays(NamedTuple):
     whole: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
     """Arrays to concatenate over groups of documents."""
     lengths: Mapping[str, Places] = MappingProxyType({})
-    """Lengths to accumulate, from 0, into an array of offsets: the start of each document in another array."""
+    """Lengths to accumulate, from 0, into offsets: the start of each document in another array."""
 
 
 class IndexedSurvey(Survey):
@@ -452,17 +424,12 @@ def batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 PIECE = 1 << 22
-"""Approximate number of documents with their keys of one band in one partition."""
 
 
 def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: Engine) -> None:
     """Write the index of documents in groups; finished parts are in ``kept.folder`` and are not made again.
 
-    Args:
-        survey: the survey that made the sketches.
-        kept: sketches of the documents that a run finally kept; the number of documents of each group is not known.
-        folder: folder of the index; its content is replaced.
-        engine: engine that runs the tasks.
+    ``kept`` are the sketches of the documents that a run finally kept. The content of ``folder`` is replaced.
     """
     assert kept.folder is not None, "sketches in memory have save_index"
     known = Exchange(no_rows, partial(_take_known, survey, kept), kept.groups, kept.folder / "known")
@@ -494,7 +461,6 @@ def _take_known(survey: IndexedSurvey, kept: Sketched, group: int, _: Iterator[p
 
 
 def _make_keys(survey: IndexedSurvey, numbered: Sketched, pieces: int, group: int) -> Iterator[tuple[int, pa.Table]]:
-    """Send the keys of a group, each with the number of its document, by band and range."""
     known = pa.concat_tables(map(survey.known, numbered.read(group)))
     documents = np.arange(*numbered.starts[group : group + 2])
     for band, keys in enumerate(survey.band_keys(known)):
@@ -517,37 +483,33 @@ def _write_files(folder: Path, task: tuple[Path, Callable[[Path], list[str]]]) -
     Marker(marker, {}, Marker.entries(marker, [folder / name for name in write(folder)])).write()
 
 
-def _read_all(step: Exchange, partitions: range) -> Iterator[pa.Table]:
-    yield from map(step.read, partitions)
-
-
 def _write_ids(known: Exchange, folder: Path) -> list[str]:
-    return [write_ids(folder, _read_all(known, range(known.partitions)))]
+    return [write_ids(folder, map(known.read, range(known.partitions)))]
 
 
 def _write_whole(survey: IndexedSurvey, known: Exchange, name: str, folder: Path) -> list[str]:
-    pieces = (survey.arrays(table).whole[name] for table in _read_all(known, range(known.partitions)))
+    pieces = (survey.arrays(table).whole[name] for table in map(known.read, range(known.partitions)))
     return [write_array(folder, name, pieces)]
 
 
 def _write_total(survey: IndexedSurvey, known: Exchange, name: str, folder: Path) -> list[str]:
-    return [write_array(folder, name, _totals(survey, known, name))]
+    def pieces() -> Iterator[Places]:
+        total = np.zeros(1, np.int64)
+        yield total
+        for table in map(known.read, range(known.partitions)):
+            totals = np.cumsum(np.concatenate([total, survey.arrays(table).lengths[name]]))
+            yield totals[1:]
+            total = totals[-1:]
 
-
-def _totals(survey: IndexedSurvey, known: Exchange, name: str) -> Iterator[Places]:
-    total = np.zeros(1, np.int64)
-    yield total
-    for table in _read_all(known, range(known.partitions)):
-        totals = np.cumsum(np.concatenate([total, survey.arrays(table).lengths[name]]))
-        yield totals[1:]
-        total = totals[-1:]
+    return [write_array(folder, name, pieces())]
 
 
 def _write_band(keys: Exchange, pieces: int, band: int, folder: Path) -> list[str]:
     keys_name, rows_name = band_names(band)
-    tables = partial(_read_all, keys, range(band * pieces, (band + 1) * pieces))
-    words = (np.stack([column.to_numpy() for column in table.columns[:-1]], axis=1) for table in tables())
-    rows = (table[DOCUMENT].to_numpy() for table in tables())
+    partitions = range(band * pieces, (band + 1) * pieces)
+    tables, again = map(keys.read, partitions), map(keys.read, partitions)
+    words = (np.stack([column.to_numpy() for column in table.columns[:-1]], axis=1) for table in tables)
+    rows = (table[DOCUMENT].to_numpy() for table in again)
     return [write_array(folder, keys_name, words), write_array(folder, rows_name, rows)]
 
 
@@ -556,7 +518,7 @@ ENDS = "_ends"
 
 
 def remove_from_index(folder: Path, ids: pa.Array) -> int:
-    """Rewrite an index without some documents; return how many were removed. Nothing is written if there are none.
+    """Rewrite an index without some documents, if it has any of them; return how many were removed.
 
     Raises:
         FormatError: an array has neither a row for each document nor offsets, so its documents are unknown.

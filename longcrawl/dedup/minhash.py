@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -59,13 +59,13 @@ class MinHash(TokenizerStage, NearDuplicates):
     band. A pair of Jaccard similarity s is linked with probability ``1 - (1 - s**rows)**bands``, which
     ``print(stage.curve)`` shows. Hash values equal those of datasketch's scheme "affine32", bit for bit.
 
-    A document with fewer units than an n-gram is compared as a whole: it duplicates those with the same normal form. So
-    do other documents with only one n-gram. A document without any (empty, null, only punctuation) is always kept.
-    Among n documents, two with different hash values share a band key with probability n**2 / 2**65 per band.
+    A document with one n-gram, or fewer units than that, duplicates those with the same normal form. A document without
+    any (empty, null, only punctuation) is always kept. Among n documents, two with different hash values share a band
+    key with probability n**2 / 2**65 per band.
 
-    The result does not depend on batch size, and only ``keep="first"`` depends on the order of documents. The ledger
-    names the kept document. Its value is the Jaccard similarity to it, exact if ``verify`` is set and otherwise
-    estimated from 128 hash values.
+    The result does not depend on batch size, and only ``keep="first"`` depends on the order of documents. The ledger's
+    value is the Jaccard similarity to the kept document, exact if ``verify`` is set and otherwise estimated from 128
+    hash values.
 
     Args:
         bands: number of bands. RefinedWeb's main text gives "20 buckets of 450", with which half of all pairs are found
@@ -76,7 +76,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         seed: seed of the permutations, as in datasketch, and of the choice "random".
         keep: document of a cluster to keep: "random", the "longest" in bytes of text (of equally long ones, the
             smallest id), or the "first" in reading order.
-        tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`. Used with the unit
+        tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`. For the unit
             "token".
         verify: least Jaccard similarity at which two documents that share a band are linked. The sketch then includes
             n-grams, 4 bytes each. All pairs that share a band key are compared, unless more than 1,024 different sets
@@ -84,16 +84,15 @@ class MinHash(TokenizerStage, NearDuplicates):
         linkage: "single": linked documents form one cluster, as in the paper, even if A and C are only linked through
             B. "star": a document is removed only if it is itself similar enough to a kept one; needs ``verify``. It is
             compared with the documents kept before it in its cluster, up to the first 4,096 of a suitable size.
-        min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams. The
-            bound holds for each link: with linkage "single" a cluster may still chain from long to short documents;
-            with "star" it also holds for the kept document.
+        min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
+            With linkage "single" a cluster may still chain from long to short documents; with "star" it also holds for
+            the kept document.
         max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
         against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
             kept is removed by the rule ``near_duplicate_of_earlier``, before the rest are compared with each other.
-            ``verify`` and ``min_size_ratio`` also apply here, to at most 64 documents of each band key of an index;
-            ``verify`` needs an index that was saved with it. ``linkage`` and ``max_cluster`` only apply to this
-            dataset. See :mod:`longcrawl.dedup.clusters`.
+            ``verify`` (of both) and ``min_size_ratio`` also apply here, to at most 64 documents of each band key of an
+            index. See :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes an index of the documents that it finally kept, 16 bytes per band and document.
 
     >>> from datasets import Dataset
@@ -209,12 +208,8 @@ class MinHash(TokenizerStage, NearDuplicates):
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
         permutations = make_permutations(self.permutations, self.seed)
         sketch(units, bounds, self.ngram, self.rows, permutations, scratch, counts, keys, samples, kept, ends)
-        made = {
-            "id": ids,
-            "bands": fixed_binary(keys.view(np.uint8), counts > 0),
-            "sample": fixed_binary(samples),
-            "n_ngrams": pa.array(counts),
-        }
+        made = {"id": ids, "bands": fixed_binary(keys.view(np.uint8), counts > 0)}
+        made |= {"sample": fixed_binary(samples), "n_ngrams": pa.array(counts)}
         if self.keep == "longest":
             made["length"] = pc.cast(pc.fill_null(pc.binary_length(texts), 0), pa.int64())
         if self.verify is not None:
@@ -222,10 +217,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         return pa.table(made)
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings that the band keys depend on; a tokenizer's file is identified by its content.
-
-        Python's version of Unicode is one of them, since texts are normalised by its tables.
-        """
+        """Return the settings that the band keys depend on, with the Unicode version and the tokenizer's digest."""
         names = ("bands", "rows", "ngram", "unit", "seed", "code_version")
         made = {name: getattr(self, name) for name in names} | {"unicode": unicodedata.unidata_version}
         if self.unit == "token":
@@ -269,22 +261,14 @@ class MinHash(TokenizerStage, NearDuplicates):
     def to_datasketch(self, texts: Texts) -> list[Any]:
         """Return a ``datasketch.MinHash`` per text, for its indexes and formats.
 
-        Each equals one built by datasketch itself: ``datasketch.MinHash(num_perm=stage.permutations, seed=stage.seed,
-        hashfunc=lc.dedup.ngram_hash)`` updated with ``stage.ngrams(text)``.
+        Each equals ``datasketch.MinHash(num_perm=stage.permutations, seed=stage.seed, hashfunc=lc.dedup.ngram_hash)``
+        updated with ``stage.ngrams(text)``.
         """
         from datasketch import MinHash as Sketch
 
         permutations = np.array(make_permutations(self.permutations, self.seed))
-        return [
-            Sketch(
-                seed=self.seed,
-                hashfunc=ngram_hash,
-                hashvalues=values,
-                permutations=permutations,
-                scheme="affine32",
-            )
-            for values in self.signatures(texts)
-        ]
+        make = partial(Sketch, seed=self.seed, hashfunc=ngram_hash, permutations=permutations, scheme="affine32")
+        return [make(hashvalues=values) for values in self.signatures(texts)]
 
     def _encoder(self) -> Encoder:
         try:
@@ -293,12 +277,11 @@ class MinHash(TokenizerStage, NearDuplicates):
             raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which takes none") from missing
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
-        """Return the hashes of the words or tokens of all texts, and the offset of each text among them."""
         return hash_units(texts, self._encoder() if self.unit == "token" else None)
 
 
 @lru_cache(maxsize=4)
-def make_permutations(count: int, seed: int) -> "Permutations":
+def make_permutations(count: int, seed: int) -> Permutations:
     """Return datasketch's permutations, drawn from the same generator in the same order."""
     generator = np.random.RandomState(seed)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)

@@ -6,9 +6,8 @@ finaliser:
 
 * a token hashes to ``mix((id + 1) * 0x9E3779B97F4A7C15)``;
 * a word hashes to ``mix(h ^ bytes)``, where ``bytes`` is its length. ``h`` begins as 0xCBF29CE484222325 and takes in
-  its UTF-8 eight bytes at a time, each group a little-endian 32``;
->> number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then
-  ``h ^= h >> 32``;>> 32``;
+  its UTF-8 eight bytes at a time, each group a little-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then
+  ``h ^= h >> 32``;
 * an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one:
   ``h = h * 0x9FB21C651E98DF25 + unit``.
 
@@ -90,8 +89,7 @@ def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[st
 def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     """Return the hashes of the tokens or, without an encoder, the words in the normal forms of large strings.
 
-    Returns:
-        uint64 [units], those of all texts end to end, and int64 [texts + 1], the offset of each text among them.
+    Returns uint64 [units], those of all texts end to end, and int64 [texts + 1], the offset of each text among them.
     """
     if encoder is not None:
         tokens, bounds = encoder.encode(normalize(texts))
@@ -114,12 +112,9 @@ def ngram_hash(ngram: Sequence[str] | Sequence[int]) -> int:
     """
     hashed = 0
     for unit in ngram:
-        hashed = (hashed * NGRAM_FACTOR + (_word(unit) if isinstance(unit, str) else _token(unit))) & MASK
+        hashed_unit = _word(unit) if isinstance(unit, str) else _mix((unit + 1) * GOLDEN & MASK)
+        hashed = (hashed * NGRAM_FACTOR + hashed_unit) & MASK
     return _mix(hashed) >> 32
-
-
-def _token(token: int) -> int:
-    return _mix((token + 1) * GOLDEN & MASK)
 
 
 def _word(word: str) -> int:
@@ -149,30 +144,27 @@ _WORD_SEED, _WORD_FACTOR, _NGRAM_FACTOR = _U(WORD_SEED), _U(WORD_FACTOR), _U(NGR
 _WITHOUT_SPACES = np.array(WITHOUT_SPACES, np.uint32)
 
 NOTHING = _W(0xFFFFFFFF)
-"""The hash value of an empty set."""
 
 _LEAST_TABLE = 64
 _PLACES_PER_NGRAM = 4
 """Hash table slots per n-gram; so many that few slots are taken, since a processor mispredicts collisions."""
 
 AT_ONCE = 4
-"""N-grams processed in one pass over all permutations: fewer passes, and few enough to fit in registers."""
+"""N-grams processed in one pass over all permutations, few enough to fit in registers."""
 
 
 class Permutations(NamedTuple):
-    """Factors and addends of the permutations ``factor * hash + addend``."""
+    """Factors, uint32 [permutations], odd, and addends of the permutations ``factor * hash + addend``."""
 
     factors: Words
-    """uint32 [permutations], odd."""
     addends: Words
 
 
 class Scratch(NamedTuple):
-    """Memory for one document at a time, allocated for the longest of a batch."""
+    """Memory for the longest document of a batch; ``hashes`` is padded to a multiple of ``AT_ONCE``."""
 
     table: Words
     hashes: Words
-    """Hashes of the unique n-grams, padded to a multiple of ``AT_ONCE``."""
     signature: Words
 
 
@@ -256,7 +248,6 @@ def find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
 
 @compiled
 def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
-    """Do what ``find_ends`` does for text in which characters may be words by themselves."""
     start = at
     while at < end:
         first = data[at]
@@ -282,8 +273,8 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
     """Hash the words of normal forms, ``data``, uint8 [bytes], with 64 bytes after the last one.
 
-    ``units``, uint64 [bytes], gets the hash of every word, document by document. ``bounds``, int64 [documents + 1],
-    gets the start of each document in them and the end of the last.
+    ``units``, uint64 [bytes], gets the hash of every word; ``bounds``, int64 [documents + 1], the bounds of each
+    document.
     """
     count, address = np.int64(0), np.int64(data.ctypes.data)
     bounds[0] = 0
@@ -302,7 +293,6 @@ def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
 
 @compiled
 def _hash_words_between_blanks(at: int, end: int, units: Wide, count: int) -> int:
-    """Hash the words between two addresses; return the new count of words."""
     number, start = _U(count), at
     while at < end:
         blanks = find_blanks(at)
@@ -362,10 +352,7 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
 
 @compiled
 def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
-    """Sort ``numbers[:count]`` by radix sort; ``spare`` has as much room, ``places`` has 256 elements.
-
-    numba's own sort takes 0.9 s to compile.
-    """
+    """Sort ``numbers[:count]`` by radix sort: numba's own sort takes 0.9 s to compile."""
     for shift in range(0, 32, 8):
         places[:] = 0
         for at in range(count):
@@ -384,10 +371,7 @@ def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
 
 @compiled
 def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
-    """Write the signature of ``hashes[:count]`` in datasketch's scheme "affine32"; all 0xFFFFFFFF for no hashes.
-
-    ``hashes``, uint32 [count + AT_ONCE or more], is overwritten.
-    """
+    """Write the signature of ``hashes[:count]``, all 0xFFFFFFFF for none; ``hashes`` is overwritten."""
     factors, addends = permutations.factors, permutations.addends
     signature[:] = NOTHING
     if count == 0:
@@ -415,7 +399,6 @@ def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scrat
 
 @compiled
 def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
-    """Write one 64-bit hash of each band's values."""
     for band in range(len(keys)):
         key = _U(band + 1) * _GOLDEN
         for at in range(band * rows, (band + 1) * rows):

@@ -3,16 +3,15 @@
 In this order: punctuation is removed, letters are lowered, NFD is applied, accents are removed and white space is
 normalised. The paper (arXiv 2306.01116, G.3.1) leaves these choices open:
 
-* punctuation is Unicode category P and all ASCII punctuation, including ``$+<=>^`|~``; it is removed without leaving a
-  space;
+* punctuation is Unicode category P and all ASCII punctuation, including ``$+<=>^`|~``; it leaves no space;
 * invisible characters (Default_Ignorable_Code_Point) are removed with it: soft hyphens, zero-width spaces and joiners,
   word joiners, variation selectors. Two texts that look alike then have one normal form;
 * letters are lowered as ``str.lower`` does, with the final sigma decided after punctuation is removed;
 * accents are nonspacing marks (category Mn). That includes vowel signs of Indic scripts;
 * any run of white space becomes one space, and there is none at either end.
 
-Categories and cases follow the Unicode version of this Python. Kernels index arrays with an entry for every code point,
-which are shipped or cached like the tables of ``longcrawl.kernels.code_points``.
+Categories and cases follow the Unicode version of this Python. Their tables are shipped or cached like those of
+``longcrawl.kernels.code_points``.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -73,25 +72,18 @@ class Normalized(NamedTuple):
     texts: pa.Array
     """Large strings, one per text, end to end in one buffer that starts at its byte 0."""
     sources: npt.NDArray[np.int32]
-    """For each byte of that buffer, the offset in its original text of the character that it comes from.
-
-    A space comes from the first character of its white space.
-    """
+    """For each byte of that buffer, the offset in its original text of the character, or first space, it is from."""
     originals: pa.Array
 
     def source_spans(self, texts: Longs, spans: Longs) -> Longs:
-        """Map spans of the normal forms back to spans of the original texts.
+        """Map spans of the normal forms back to spans of the original texts, int64 [spans, 2] in bytes.
 
-        A returned span never begins or ends inside a character, nor with white space; a span without one whole
-        character gives [0, 0]. Accents and invisible characters go with the character before them, or with the one
-        after them if white space or nothing precedes. Punctuation at either end is not included.
+        A returned span never begins or ends inside a character, nor with white space or punctuation; a span without one
+        whole character gives [0, 0]. Accents and invisible characters go with the character before them, or with the
+        one after them if white space or nothing precedes.
 
-        Args:
-            texts: int64 [spans], the number of the text that contains each span.
-            spans: int64 [spans, 2], start and stop in bytes of the text's normal form.
-
-        Returns:
-            int64 [spans, 2], start and stop in bytes of the original text.
+        ``texts``, int64 [spans], has the number of the text of each span; ``spans``, int64 [spans, 2], are in bytes of
+        its normal form.
         """
         found = np.array(spans, np.int64).reshape(-1, 2)
         originals, kinds = text_buffers(self.originals), load_normal_forms().kinds
@@ -131,8 +123,8 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
     """Return the normal forms of large strings without nulls as bytes end to end, and the offset of each.
 
-    At least 64 bytes of undefined content follow the last form. If ``sources`` is given, as long as the returned bytes,
-    it is filled as in :class:`Normalized`.
+    At least 64 bytes of undefined content follow. ``sources``, if given, is as long and filled as in
+    :class:`Normalized`.
     """
     data, offsets = text_buffers(originals)
     out = np.empty(_room(offsets), np.uint8)  # untouched pages take no memory
@@ -142,7 +134,6 @@ def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = No
 
 
 def _room(offsets: Longs) -> int:
-
     return MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 64
 
 
@@ -186,7 +177,6 @@ def _build() -> NormalForms:
 
 
 def _without_accents(character: str) -> tuple[int, bytes]:
-    """Return the kind and the normal form of a character that is neither space nor punctuation."""
     decomposed = unicodedata.normalize("NFD", character.lower())
     kept = "".join(point for point in decomposed if unicodedata.category(point) != "Mn")
     if not kept:
@@ -207,11 +197,8 @@ _KIND = np.array(
     [_BLANK if chr(byte).isspace() else _NOTHING if chr(byte) in string.punctuation else _KEPT for byte in range(0x80)],
     np.uint8,
 )
-_ASCII = np.array(
-    [BLANK if kind == _BLANK else ord(chr(byte).lower()) for byte, kind in enumerate(_KIND)],
-    np.uint8,
-)
-"""Normal form of each ASCII character; not used for characters of the kind ``_NOTHING``."""
+# The normal form of each ASCII character; not used for characters of the kind _NOTHING.
+_ASCII = np.array([BLANK if kind == _BLANK else ord(chr(byte).lower()) for byte, kind in enumerate(_KIND)], np.uint8)
 
 
 @compiled
@@ -261,7 +248,6 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
 
 @compiled
 def _write_point(out: Bytes, at: int, point: int) -> int:
-    """Write a code point beyond ASCII as UTF-8; return its size in bytes."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(size - 1, 0, -1):
         out[at + place] = 0x80 | point & 0x3F
@@ -310,7 +296,6 @@ def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, 
 
 @compiled
 def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes, first: int, sources: Any) -> int:
-    """Write the normal form of the document ``data[start:end]`` to ``out`` from ``first`` on; return its end."""
     at, n, row, marks = start, first, first, 0
     while at < end:
         before, marked = n, False
@@ -352,8 +337,7 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
         forms: lookup tables.
         out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms end to end.
         ends: int64 [documents + 1], written: start of each form in ``out``, and the end of the last.
-        sources: int32, as long as ``out``, written: for each byte, the offset in its document of the character that it
-            comes from; or None.
+        sources: int32, as long as ``out``, written as in :class:`Normalized`; or None.
     """
     ends[0] = 0
     for document in range(len(offsets) - 1):
@@ -366,7 +350,6 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
 def _source_of_span(
     out: Bytes, sources: Any, bounds: tuple[int, int], span: tuple[int, int], original: Bytes, kinds: Bytes
 ) -> tuple[int, int]:
-    """Return the bytes of ``original`` that ``out[start:stop]`` comes from, whole characters only."""
     start, stop = span
     while start < stop and start > bounds[0] and sources[start] == sources[start - 1]:
         start += 1
@@ -408,8 +391,8 @@ def sources_of_spans(
 ) -> None:
     """Replace spans of normal forms, int64 [spans, 2], by the bytes of the original documents that they come from.
 
-    ``out``, ``ends`` and ``sources`` are the output of :func:`normalize_all` for ``data`` and ``offsets``; ``kinds`` is
-    that of the normal forms; and ``documents``, int64 [spans], has the document of each span.
+    ``out``, ``ends`` and ``sources`` are the output of :func:`normalize_all` for ``data`` and ``offsets``;
+    ``documents``, int64 [spans], has the document of each span.
     """
     for row in range(len(documents)):
         document = documents[row]
@@ -423,13 +406,8 @@ def sources_of_spans(
 def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bool) -> None:  # noqa: FBT001  # numba
     """Convert spans of characters to bytes, or spans of bytes to the characters that are wholly inside them.
 
-    Args:
-        data: valid UTF-8.
-        offsets: start of each text, and the end of the last.
-        rows: int64 [spans], the text of each span.
-        spans: int64 [spans, 2], start and stop in the text; those of one text follow one another and do not overlap. A
-            span of bytes without a whole character becomes empty or negative.
-        to_bytes: whether to convert characters to bytes; otherwise bytes to characters.
+    ``rows``, int64 [spans], is the text of each span, int64 [spans, 2]; those of one text follow one another and do not
+    overlap. A span of bytes without a whole character becomes empty or negative.
     """
     row, at, characters = -1, 0, 0
     for span in range(len(spans)):

@@ -90,8 +90,8 @@ class SimilarityCurve:
 def bands_for_threshold(threshold: float, permutations: int, false_positive_weight: float) -> tuple[int, int]:
     """Return the best (bands, rows) of at most ``permutations`` hash values, as chosen by datasketch's optimiser.
 
-    The optimiser minimises the weighted sum of two areas: below the curve under the threshold (false positives), and
-    above the curve over the threshold (false negatives).
+    It minimises the weighted sum of false positives, the area below the curve under the threshold, and false negatives,
+    the area above the curve over it.
     """
     from datasketch import MinHashLSH
 
@@ -115,14 +115,10 @@ RPV2_BANDS = {
 """Bands and rows of each column of the release: up to 128 permutations over 13-grams of words."""
 
 VALUE = 4
-"""Bytes of a hash value, the most significant first."""
 
 
 class NearDuplicates(IndexedSurvey):
-    """Base of stages that keep one of all documents that share a band of hash values.
-
-    Documents that share a band with one of an earlier dataset are removed first.
-    """
+    """Base of stages that keep one of all documents that share a band of hash values, with earlier datasets first."""
 
     within_parts: ClassVar[bool] = True
     key: ClassVar[str] = "bands"
@@ -131,7 +127,6 @@ class NearDuplicates(IndexedSurvey):
     code_version: ClassVar[str] = "2"
 
     max_cluster: int | None
-    """Greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound."""
 
     @property
     @abstractmethod
@@ -154,8 +149,6 @@ class NearDuplicates(IndexedSurvey):
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
         """Keep one of all documents that bands link, after removing those of earlier datasets.
-
-        If pairs are compared, one task holds all documents that bands link to one cluster.
 
         Raises:
             StageError: a cluster is too large and ``on_large_cluster`` is "error".
@@ -183,8 +176,8 @@ class MinHashSignatures(NearDuplicates):
     """Keep one of all documents that share a band of a published MinHash signature; no text is read.
 
     RedPajama-V2 has four columns, lists with one binary per band that holds the band's hash values end to end. The
-    source ``redpajama-v2`` reads them with ``minhash=True``. The release's own files also work unchanged:
-    ``load_dataset("parquet", data_files="release/minhash/**/*.parquet")`` has ``id`` and all four.
+    source ``redpajama-v2`` reads them with ``minhash=True``. ``load_dataset("parquet",
+    data_files="release/minhash/**/*.parquet")`` also has ``id`` and all four.
 
     A document without a signature (null: fewer than 13 words, or no file) is always kept. The value in the ledger is
     the similarity to the kept document, estimated from up to 128 hash values. Everything else works as in
@@ -270,7 +263,6 @@ class MinHashSignatures(NearDuplicates):
 
 
 def _band_bytes(bands: pa.Array, width: int, name: str) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all bands, uint8 [bands, width]; each band must have ``width`` bytes."""
     widths = pc.binary_length(bands)
     if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
         found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])

@@ -1,28 +1,22 @@
 """Byte pair encoding: patterns that split texts, ranks and merges, and the kernels that join bytes.
 
-Ranks and merges are equivalent. A list of merges names the pairs to join, best first; ranks order the tokens that
-result. Ranks follow from merges by counting. Merges follow from ranks because a token is the join of exactly two parts:
-those that byte pair encoding of its own bytes ends in if it uses only better ranks. If this holds for every token,
-joining by rank and joining by merge give the same tokens for every text.
+Ranks and merges are equivalent. Ranks follow from merges by counting. Merges follow from ranks because a token is the
+join of exactly two parts: those that byte pair encoding of its own bytes ends in if it uses only better ranks. If this
+holds for every token, joining by rank and joining by merge give the same tokens for every text.
 
-Most pieces are found 64 bytes at a time, with bit masks of ASCII letters, digits and white space. Text for which these
-masks are not enough is scanned by character. The kernels take addresses, which are plain integers. Texts must be valid
-UTF-8, with 64 readable bytes after their end.
+Most pieces are found 64 bytes at a time, with bit masks of ASCII letters, digits and white space; other text is scanned
+by character. The kernels take addresses, which are plain integers. Texts must be valid UTF-8, with 64 readable bytes
+after their end.
 
-Short pieces are searched for their lowest rank repeatedly, those of a few bytes several at a time. Long pieces keep a
-list of pairs for every rank, so that the time grows only with their length. Very long pieces are encoded in overlapping
-parts.
+Short pieces are searched for their lowest rank repeatedly, those of a few bytes several at a time. Long pieces keep
+their pairs in a heap. Very long pieces are encoded in overlapping parts, which give the same tokens: if any two
+neighbours in a list of tokens are the encoding of their joined bytes, the list is the encoding of all bytes, because
+the first join across the end of a token would also happen when the bytes of its two tokens are encoded alone.
+Neighbours within one part have this property. If a part begins with a token of the part before, so do the neighbours
+where the two parts meet.
 
-Overlapping parts give the same tokens for the following reason. Suppose that any two neighbours in a list of tokens are
-the encoding of their joined bytes. A first join across the end of a token in the list would also be the first such join
-when the bytes of the two tokens are encoded alone, because nothing has crossed their ends before. So there is no such
-join, and the encoding of all bytes is the list. Neighbours within one part have this property. If a part begins with a
-token of the part before, so do the neighbours where the two parts meet.
-
-The table of joins needs only one pair per token. Two neighbouring tokens in a partial encoding are also what their
-bytes are encoded to alone at the stage of two tokens, because nothing has crossed their ends before. So of all pairs
-whose bytes make a token, only the one that byte pair encoding of the token's bytes ends in can occur. For GPT-2 this
-halves the table.
+Of all pairs whose bytes make a token, only the one that byte pair encoding of the token's bytes ends in can occur, for
+the same reason. So the table of joins needs one pair per token; for GPT-2 this halves it.
 
 A word is compared in full, never by its hash alone, so the encoding of a text does not depend on earlier texts. When
 the table of words is full, all but the vocabulary are dropped.
@@ -31,6 +25,7 @@ the table of words is full, all but the vocabulary are dropped.
 import base64
 import binascii
 import hashlib
+import heapq
 import itertools
 import json
 import unicodedata
@@ -46,7 +41,6 @@ import numpy.typing as npt
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.code_points import shipped_arrays
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
-from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.memory import (
     byte_at,
     eight_at,
@@ -114,11 +108,7 @@ PATTERNS: Mapping[str, int] = {
 
 @cache
 def character_classes() -> npt.NDArray[np.uint8]:
-    """Return the class of every code point.
-
-    The classes are those of tiktoken's regular expressions. Computing them takes 0.3 s, so a test does it and writes
-    them to a file.
-    """
+    """Return the class of every code point by tiktoken's regular expressions; a test writes them to the file."""
     return shipped_arrays(SHIPPED, "tiktoken")["classes"]
 
 
@@ -144,7 +134,6 @@ _AFTER_Z = _U(0x7F - _Z) * _ONES
 
 @compiled
 def _character(classes: int, at: int) -> tuple[int, int]:
-    """Return the class of the character at an address, and the address after it."""
     first = byte_at(at)
     if first < 0x80:
         return byte_at(classes + first), at + 1
@@ -160,7 +149,6 @@ def _character(classes: int, at: int) -> tuple[int, int]:
 
 @compiled
 def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
-    """Return the address of the first character that is of none of ``kinds``."""
     while at < end:
         kind, after = _character(classes, at)
         if kind & kinds == 0:
@@ -171,10 +159,7 @@ def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
 
 @forced_inline
 def _letters_end(classes: int, at: int, end: int, case: np.uint64, kinds: int) -> int:
-    """Find the same end as :func:`_run_end`, taking ASCII letters eight at a time.
-
-    ``case`` is the mask that lower-cases capitals, or 0 to stop at them.
-    """
+    """Find the same end as ``_run_end``, taking ASCII letters eight at a time; ``case`` lower-cases them, or is 0."""
     while at < end:
         eight = eight_at(at)
         folded = (eight | case) & ~_HIGH
@@ -221,10 +206,7 @@ def _breaks_line(at: int) -> bool:
 
 @compiled
 def _space_end(classes: int, at: int, end: int, lines: int, whole_tail: int) -> int:
-    r"""Return the end of a piece of white space: ``\s*[\r\n]+`` if ``lines``, then ``\s+(?!\S)``, then ``\s``.
-
-    With ``whole_tail``, white space at the end of a text is one piece, as with ``\s++$`` before these.
-    """
+    r"""Return the end of ``\s*[\r\n]+`` if ``lines``, ``\s++$`` if ``whole_tail``, else of ``\s+(?!\S)`` or ``\s``."""
     stop, last, after_line = at, at, at
     while stop < end:
         kind, after = _character(classes, stop)
@@ -293,8 +275,8 @@ def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
 def _cased_word_end(classes: int, at: int, end: int) -> int:
     """Return the end of capitals followed by small letters, or ``at`` if there are none.
 
-    Both runs include marks and letters without case. The second run takes at least one character if the first can give
-    one back: without a small letter after the capitals, the word ends after the last character that fits both runs.
+    Both runs include marks and letters without case. Without a small letter after the capitals, the word ends after the
+    last character that fits both runs.
     """
     both = stop = at
     while stop < end:
@@ -334,7 +316,6 @@ def _o200k_end(classes: int, at: int, end: int) -> int:
 
 @forced_inline
 def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
-    """Return the end of the piece that starts at ``at``."""
     if pattern == GPT2:
         return _gpt2_end(classes, at, end)
     if pattern == O200K:
@@ -352,8 +333,8 @@ def _up_to(bits: np.uint64) -> np.uint64:
 def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
     """Return a mask of the ``AHEAD`` bytes from ``at`` on at which a piece ends, as far as bit masks suffice.
 
-    Pieces beyond the last set bit, or all if none is set, are left to :func:`_piece_end`. They contain characters
-    beyond ASCII, contractions or rare white space, or are cut by the end of these bytes or of the text.
+    Pieces beyond the last set bit, or all if none is set, are left to ``_piece_end``. They contain characters beyond
+    ASCII, contractions or rare white space, or are cut by the end of these bytes or of the text.
     """
     one = _U(1)
     beyond = find_high(at)
@@ -407,10 +388,8 @@ def split(
 ) -> tuple[int, np.uint64]:
     """Write the starts of pieces after the first ``count`` entries, until there are ``most`` or a few more.
 
-    Returns:
-        The start of the next piece, and the number of entries: fewer than ``most`` + ``AHEAD``, which ``starts`` has
-        room for. No more than 63 pieces end within ``AHEAD`` bytes, so this also covers the excess that
-        ``write_places`` writes.
+    Returns the start of the next piece, and the number of entries: fewer than ``most`` + ``AHEAD``, which ``starts``
+    has room for, also for the excess that ``write_places`` writes.
     """
     while at < end and count < _U(most):
         starts[count] = at
@@ -440,8 +419,8 @@ _SLOT = _U(20)
 class Merges(NamedTuple):
     """Lookup tables of joins: ranks of two bytes by index, and of two tokens in a table without collisions.
 
-    Each pair has only one possible slot, so a lookup needs no branch. The slot is the middle bits of the pair's hash,
-    shifted by the entry of ``moves`` at its highest bits (hash and displace).
+    The one possible slot of a pair is the middle bits of its hash, shifted by the entry of ``moves`` at its highest
+    bits (hash and displace).
     """
 
     bytes: Ranks
@@ -506,10 +485,7 @@ def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) 
 
 
 def make_merges(single: Ranks, of_bytes: Ranks, joins: Wide) -> Merges:
-    """Return the tables for joins, packed as in the table; about one in three multipliers has no collisions.
-
-    In a small table a few joins may collide with any multiplier, so the table grows.
-    """
+    """Return the tables for joins, packed as in the table; about one in three multipliers has no collisions."""
     size, multiplier, tried = 1 << (5 * len(joins) // 4).bit_length(), _MIX, 0
     while True:
         table, moves = np.empty(size, np.uint64), np.zeros(max(2, size // 4), np.uint32)
@@ -563,8 +539,6 @@ def possible_joins(joins: Wide, halves: Ranks) -> Wide:
     return wanted
 
 
-SHORT = 64
-"""Longest piece in bytes that is searched from its start for each merge."""
 _OVERLAP = 32
 """Tokens at the end of a part that the next part encodes again."""
 TOGETHER = 32
@@ -579,15 +553,13 @@ _NO_KEY = np.int64(0xFFFFFFE0)
 
 
 class Together(NamedTuple):
-    """Words of fewer than ``TOGETHER`` bytes that are encoded in turns, one step of each word at a time.
+    """Words of fewer than ``TOGETHER`` bytes that are encoded in turns, so that each one's waits for memory are filled.
 
     A token is stored one position after its first byte, between two placeholders that join with nothing. The key of a
-    position combines the rank of the join of its token and the next with the position. Each step waits for memory
-    several times, and steps of other words fill these waits.
+    position combines the rank of the join of its token and the next with the position.
     """
 
     starts: Longs
-    """Address of each word."""
     lengths: Longs
     """Length of each word in bytes; after encoding, its number of tokens."""
     begins: Wide
@@ -607,7 +579,6 @@ def make_together(count: int) -> Together:
 
 @forced_inline
 def _set_out(merges: Located, at: int, length: int, tokens: int, keys: int) -> None:
-    """Start a word with every byte as a token."""
     for place in range(TOGETHER):
         put_four(keys + 4 * place, _NO_KEY)
     previous = byte_at(at)
@@ -703,177 +674,59 @@ def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, 
     return count
 
 
-class Queue(NamedTuple):
-    """Pairs of one long piece by rank, each list linked from its last pair to its first; empty between pieces."""
-
-    last: Ranks
-    """Number of the last pair of each rank, or ``NONE``."""
-    filled: Wide
-    """A bit for every rank with pairs."""
-
-
-@compiled
-def _append(last: Ranks, filled: Wide, rank: int, pair: int, earlier: Ranks) -> None:
-    """Append a pair to the list of its rank."""
-    number = _U(rank)
-    earlier[_U(pair)] = last[number]
-    last[number] = pair
-    filled[number >> _U(6)] |= _U(1) << (number & _U(63))
-
-
 @allocating
-def _take(last: Ranks, filled: Wide, rank: int, places: Ranks, earlier: Ranks, free: int) -> tuple[Ranks, int]:
-    """Empty the list of a rank, and return the ascending positions of its pairs and the new first free pair."""
-    head = last[rank]
-    last[rank] = NONE
-    filled[rank >> 6] &= ~(_U(1) << _U(rank & 63))
-    count = np.int64(0)
-    pair = head
-    while pair != NONE:
-        count += 1
-        first, pair = pair, earlier[pair]
-    found = np.empty(count, np.uint32)
-    pair = head
-    ascending = True
-    for number in range(count - 1, -1, -1):
-        found[number] = places[pair]
-        ascending = ascending and (number + 1 == count or found[number] < found[number + 1])
-        pair = earlier[pair]
-    earlier[first] = free
-    if not ascending:
-        keys = found.astype(np.int64)
-        order = stable_order(keys)
-        for number in range(count):
-            found[number] = keys[order[number]]
-    return found, head
-
-
-@compiled
-def _next_rank(filled: Wide, first: int) -> int:
-    """Return the lowest rank from ``first`` on with pairs, or -1."""
-    word = first >> 6
-    if word >= len(filled):
-        return -1
-    bits = filled[word] >> _U(first & 63) << _U(first & 63)
-    while bits == _U(0):
-        word += 1
-        if word == len(filled):
-            return -1
-        bits = filled[word]
-    return word * 64 + lowest_bit(bits)
-
-
-class Piece(NamedTuple):
-    """A long piece while its tokens are joined; a token is stored at the position of its first byte."""
-
-    tokens: Ranks
-    ranks: Ranks
-    """Rank of each token's join with the next, or ``NONE`` if they do not join."""
-    after: Ranks
-    before: Ranks
-    """Position of the token before; beyond the piece for the first token."""
-    places: Ranks
-    """Position of each pair in the queue, of which there are at most three per byte."""
-    earlier: Ranks
-    """The pair before each pair in the list of its rank, or in the list of free numbers."""
-
-
-@compiled
-def _bytes_of(merges: Merges, last: Ranks, filled: Wide, at: int, piece: Piece) -> int:
-    """Start with every byte as a token, queue all pairs that join, and return their number."""
-    tokens, ranks, after, before, places, earlier = piece
-    pairs = np.int64(0)
-    for place in range(len(tokens)):
-        tokens[place] = merges.bytes[byte_at(at + place)]
-        after[place], before[place], ranks[place] = place + 1, place - 1, NONE
-        if place + 1 < len(tokens):
-            ranks[place] = merges.of_bytes[byte_at(at + place) << 8 | byte_at(at + place + 1)]
-        if ranks[place] != NONE:
-            places[pairs] = place
-            _append(last, filled, ranks[place], pairs, earlier)
-            pairs += 1
-    return pairs
-
-
-@compiled
-def _join(merges: Located, piece: Piece, left: int, rank: int) -> int:
-    """Join the token at ``left`` and the next, then new pairs of ``rank`` or below, and return the resulting position.
-
-    Only pairs with the new token can be due before the queued pairs, which have no lower rank; those of the same rank
-    begin further on.
-    """
-    tokens, ranks, after, before, _, _ = piece
-    while ranks[left] <= rank:
-        right = np.int64(after[left])
-        follower = np.int64(after[right])
-        tokens[left], after[left] = ranks[left], follower
-        ranks[left] = ranks[right] = NONE
-        if follower < len(tokens):
-            before[follower] = left
-            ranks[left] = rank_of(merges, tokens[left], tokens[follower])
-        if left > 0:
-            previous = np.int64(before[left])
-            ranks[previous] = rank_of(merges, tokens[previous], tokens[left])
-            if ranks[previous] <= ranks[left] and ranks[previous] <= rank:
-                left = previous
-    return left
-
-
-@allocating
-def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, written: int) -> int:
+def merge_long(merges: Merges, at: int, length: int, out: Ranks, written: int) -> int:
     """Encode bytes at an address into ``out`` from ``written`` on, and return the end.
 
-    The bytes of the pair at a position only grow, so a queued pair that no longer exists is recognized by its rank.
+    Pairs wait in a heap by rank and position. The bytes of the pair at a position only grow, so a pair that no longer
+    exists is recognized by its rank.
     """
-    last, filled = queue
     located = locate(merges)
-    piece = Piece(
-        np.empty(length, np.uint32),
-        np.empty(length, np.uint32),
-        np.empty(length, np.uint32),
-        np.empty(length, np.uint32),
-        np.empty(3 * length, np.uint32),
-        np.empty(3 * length, np.uint32),
-    )
-    _, ranks, after, before, places, earlier = piece
-    pairs, free = _bytes_of(merges, last, filled, at, piece), np.int64(NONE)
-    rank = _next_rank(filled, 0)
-    while rank >= 0:
-        turn, free = _take(last, filled, rank, places, earlier, free)
-        for waiting in turn:
-            if ranks[waiting] != rank:
-                continue
-            left = _join(located, piece, np.int64(waiting), rank)
-            for place in (np.int64(before[left]), left):
-                if place < length and ranks[place] != NONE:
-                    pair = free if free != NONE else pairs
-                    pairs, free = (pairs, np.int64(earlier[pair])) if free != NONE else (pairs + 1, free)
-                    places[pair] = place
-                    _append(last, filled, ranks[place], pair, earlier)
-        rank = _next_rank(filled, rank)
+    tokens, ranks = np.empty(length, np.uint32), np.full(length, NONE)
+    after, before = np.arange(1, length + 1), np.arange(-1, length - 1)
+    for place in range(length):
+        tokens[place] = merges.bytes[byte_at(at + place)]
+        if place > 0:
+            ranks[place - 1] = merges.of_bytes[byte_at(at + place - 1) << 8 | byte_at(at + place)]
+    waiting = [np.int64(ranks[place]) << 32 | place for place in range(length) if ranks[place] != NONE]
+    heapq.heapify(waiting)
+    while len(waiting) > 0:
+        pair = heapq.heappop(waiting)
+        rank, left = pair >> 32, pair & 0xFFFFFFFF
+        if ranks[left] != rank:
+            continue
+        right, previous = after[left], before[left]
+        follower = after[right]
+        tokens[left], after[left], ranks[left], ranks[right] = rank, follower, NONE, NONE
+        if follower < length:
+            before[follower] = left
+            ranks[left] = rank_of(located, rank, tokens[follower])
+        if ranks[left] != NONE:
+            heapq.heappush(waiting, np.int64(ranks[left]) << 32 | left)
+        if previous >= 0:
+            ranks[previous] = rank_of(located, tokens[previous], rank)
+            if ranks[previous] != NONE:
+                heapq.heappush(waiting, np.int64(ranks[previous]) << 32 | previous)
     place = np.int64(0)
     while place < length:
-        out[written] = piece.tokens[place]
+        out[written] = tokens[place]
         written += 1
-        place = np.int64(after[place])
+        place = after[place]
     return written
 
 
 @compiled
-def merge_parts(
-    merges: Merges, queue: Queue, bounds: Longs, at: int, length: int, out: Ranks, written: int, part: int
-) -> int:
-    """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes.
+def merge_parts(merges: Merges, bounds: Longs, at: int, length: int, out: Ranks, written: int, part: int) -> int:
+    """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes; ``bounds`` are those of the vocabulary.
 
-    ``bounds`` are those of the vocabulary's tokens by rank. A part begins with one of the last tokens of the part
-    before. If it does not begin with the same token after encoding, it is encoded again, longer and from an earlier
-    start.
+    A part that does not begin with the token that the part before has there is encoded again, longer and from an
+    earlier start.
     """
     beginning, start, size, back = written, np.int64(0), part, _OVERLAP
     while True:
         stop = min(length, start + size)
         wanted = out[written]
-        end = merge_long(merges, queue, at + start, stop - start, out, written)
+        end = merge_long(merges, at + start, stop - start, out, written)
         agrees = start == 0 or out[written] == wanted
         if agrees and stop == length:
             return end
@@ -893,7 +746,6 @@ Bytes = npt.NDArray[np.uint8]
 LONGEST_WORD = 128
 """Longest word in bytes that is cached; longer pieces that are not tokens are too rare."""
 PAST_END = AHEAD
-"""Bytes that may be read after the end of a text."""
 AT_ONCE = 1024 + AHEAD
 """Words for which a table that is not full has room."""
 KEPT = np.uint64(1 << 63)
@@ -910,8 +762,8 @@ class Words(NamedTuple):
     """Open-addressing table of words with four numbers each: two for the key, two for the ranks.
 
     The key of a word of up to 15 bytes is the word itself and its length. The key of a longer word is a hash and the
-    length, and its bytes are also compared. Three ranks fit beside a short word. For others the two numbers are
-    positions in ``ranks`` and ``arena``.
+    length, and its bytes, in ``arena``, are also compared. Three ranks fit beside a short word; for others the two
+    numbers are positions in ``ranks`` and ``arena``.
     """
 
     table: Wide
@@ -945,7 +797,6 @@ def word_key(at: int, length: int) -> tuple[np.uint64, np.uint64]:
 
 @compiled
 def _same(at: int, other: int, length: int) -> bool:
-    """Compare 16 or more bytes."""
     for place in range(0, length - 7, 8):
         if eight_at(at + place) != eight_at(other + place):
             return False
@@ -961,10 +812,7 @@ def first_place(words: int, low: np.uint64, high: np.uint64) -> np.uint64:
 
 @forced_inline
 def find_short(table: int, low: np.uint64, high: np.uint64, place: np.uint64) -> tuple[int, bool]:
-    """Return the address of the slot of a word, and whether it is found there; usually it is, if shorter than 16 bytes.
-
-    ``place`` is its first slot. Both slots of the cache line are compared without a branch.
-    """
+    """Return the address of a word's slot, and whether it is found there; ``place`` is its first of two slots."""
     entry = table + np.int64(place << _U(5))
     entry += np.int64((eight_at(entry + 32) == low) & (eight_at(entry + 40) == high)) << 5
     return entry, (eight_at(entry) == low) & (eight_at(entry + 8) == high) & (high < _HASHED)
@@ -1138,7 +986,6 @@ class Block(NamedTuple):
     places: Wide
     """Key of each piece (``lows`` and ``highs``), and the first slot of the table for it."""
     entries: Longs
-    """Address of each piece's word in the table."""
     missed: Longs
     """Pieces that were not found in their first slots."""
     fresh: Longs
@@ -1153,7 +1000,6 @@ class Tables(NamedTuple):
     words: Words
     vocabulary: Vocabulary
     merges: Merges
-    queue: Queue
     together: Together
     block: Block
     tokens: Ranks
@@ -1163,27 +1009,21 @@ class Tables(NamedTuple):
 def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
     """Return all tables for a pattern and for tokens in the order of their ranks."""
     words, vocabulary, merges = make_words(tokens, room)
-    queue = Queue(np.full(len(tokens), NONE, np.uint32), np.zeros(len(tokens) // 64 + 1, np.uint64))
     block, together = Block(*(np.empty(AT_ONCE + 1, kind) for kind in "qQQQqqq")), make_together(AT_ONCE)
     of_one = np.empty(2 * LONGEST_WORD, np.uint32)
-    return Tables(pattern, character_classes(), words, vocabulary, merges, queue, together, block, of_one)
+    return Tables(pattern, character_classes(), words, vocabulary, merges, together, block, of_one)
 
 
 @compiled
 def _merge_apart(tables: Tables, entry: int, at: int, length: int) -> None:
-    """Encode and cache a word of ``TOGETHER`` bytes or more."""
     merges, tokens = tables.merges, tables.tokens
     first = np.int64(tokens.ctypes.data)
-    if length > SHORT:
-        made = merge_long(merges, tables.queue, at, length, tokens, 0)
-    else:
-        made = merge_short(locate(merges), at, length, first, first + 4 * LONGEST_WORD, np.int64(NONE), 1)
+    made = merge_short(locate(merges), at, length, first, first + 4 * LONGEST_WORD, np.int64(NONE), 1)
     remember(tables.words, entry, first, made)
 
 
 @compiled
 def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs, count: int) -> None:
-    """Encode and cache words that have been entered."""
     merge_together(merges, together, count)
     first = np.int64(together.tokens.ctypes.data)
     for word in range(count):
@@ -1219,8 +1059,7 @@ def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
 def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
     """Find the words of pieces, encode new ones, and write the address of each, or 0 for a piece that is not cached.
 
-    Returns:
-        The length of the longest piece that is not cached.
+    Returns the length of the longest piece that is not cached.
     """
     words, merges, together = tables.words, tables.merges, tables.together
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
@@ -1260,7 +1099,7 @@ def _write(
             start = starts[piece]
             length, so_far = starts[piece + _U(1)] - start, np.int64(written)
             bounds = tables.vocabulary.bounds
-            written = _U(merge_parts(tables.merges, tables.queue, bounds, start, length, out, so_far, PART))
+            written = _U(merge_parts(tables.merges, bounds, start, length, out, so_far, PART))
             continue
         third, fourth = eight_at(entry + 16), eight_at(entry + 24)
         if fourth < KEPT:
@@ -1281,11 +1120,8 @@ def _write(
 def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs) -> int:
     """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and the end of each text's ranks.
 
-    Many pieces, of any number of texts, are split before they are looked up, so that their cache misses overlap. Until
-    then, ``offsets`` has the piece at which each text ends.
-
-    Returns:
-        The number of ranks, or -1 if a piece has more than ``longest`` bytes.
+    Many pieces, of any number of texts, are split before they are looked up, so that their cache misses overlap.
+    Returns the number of ranks, or -1 if a piece has more than ``longest`` bytes.
     """
     words, block, texts = tables.words, tables.block, len(bounds) - 1
     classes, first = np.int64(tables.classes.ctypes.data), np.int64(text.ctypes.data)
@@ -1317,15 +1153,9 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: 
 END_OF_TEXT = "<|endoftext|>"
 
 _MOST_ADDED = 128
-"""Maximum number of added tokens that texts are searched for.
-
-With thousands of them, as in files for speech, `tokenizers` is faster.
-"""
+"""Most added tokens that texts are searched for; with thousands, as in files for speech, `tokenizers` is faster."""
 _MOST_SQUARES = 1 << 28
-"""Limit of the sum of squared token lengths; finding merges takes proportional time, 1.5 s at the limit.
-
-GPT-2's sum is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
-"""
+"""Limit of the sum of squared token lengths; finding merges takes proportional time, 1.5 s at the limit."""
 
 _FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260}
 _PUBLISHED: Mapping[str, tuple[str, Mapping[str, int]]] = {
@@ -1412,12 +1242,11 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
 
 
 class RankFile(NamedTuple):
-    """Content of a `*.tiktoken` file, with the pattern and special tokens that it does not include."""
+    """Content of a `*.tiktoken` file, with its pattern and the ids of special tokens, including the end of text."""
 
     ranks: Mapping[bytes, int]
     pattern: str
     special: Mapping[str, int]
-    """Ids of special tokens by their spelling, including the end of text."""
 
 
 def rank_file(content: bytes, where: str) -> RankFile:
@@ -1442,8 +1271,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     """Return the merge that makes each token of more than one byte, best rank first.
 
     Raises:
-        TokenizerError: a token is not the join of two tokens of better rank, so that no list of merges makes it, or
-            tokens are too long.
+        TokenizerError: a token is not the join of two tokens of better rank, or tokens are too long.
     """
     _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)
@@ -1457,9 +1285,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
 def tokenizer_document(
     ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return the content of a `tokenizer.json` with ``ranks`` as ids.
-
-    ``special`` None adds an end of text after them.
+    """Return the content of a `tokenizer.json` with ``ranks`` as ids; ``special`` None adds an end of text.
 
     Raises:
         TokenizerError: see :func:`recover_merges`.

@@ -4,8 +4,6 @@
 first if the tokenizer is a byte-level BPE that ranks describe exactly, and otherwise the second. For the splits of
 GPT-2, cl100k, o200k, Llama 3 and Qwen2, kernels of this package give the ids of tiktoken at many times its speed, also
 with NFC and with added tokens that are not special, as in the files of Qwen and GPT-NeoX.
-
-Nearly all texts of the web are NFC, and hardly one contains ``<tool_call>``; kernels detect the exceptions.
 """
 
 import errno
@@ -70,8 +68,7 @@ def tokenizer_name(tokenizer: Any) -> str:
     """Return the name of a tokenizer: a name or path unchanged, and for an object the path of its saved content.
 
     A ``PreTrainedTokenizerFast``, or a ``Tokenizer`` of `tokenizers`, is saved without truncation, padding and chat
-    template in a folder of ``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``) named after its content. Stages and
-    recipes then name this file.
+    template in a folder of ``$XDG_CACHE_HOME/longcrawl`` named after its content.
 
     Raises:
         TokenizerError: the object is not a tokenizer that `tokenizers` can write, or the folder cannot be written.
@@ -180,9 +177,7 @@ class TokenizerStage(Stage):
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
-    """Restore a pickled stage with a field ``tokenizer``, and check the digest of its file.
-
-    `datasets` distinguishes stages by their pickled form.
+    """Restore a pickled stage with a field ``tokenizer``; `datasets` distinguishes stages by their pickled form.
 
     Raises:
         TokenizerError: the tokenizer's file has changed.
@@ -246,7 +241,6 @@ def _fetch_configuration(repository: str) -> None:
 
 
 def _is_cached(repository: str) -> bool:
-    """Return whether the cache has files from which `transformers` may make a tokenizer."""
     from huggingface_hub import try_to_load_from_cache
 
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in CONVERTIBLE)
@@ -254,7 +248,6 @@ def _is_cached(repository: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
-    """Return the file that `transformers` makes for a folder or repository without `tokenizer.json`."""
     from transformers import AutoTokenizer
 
     try:
@@ -269,9 +262,8 @@ def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
 MOST_IDS = 1 << 24
 """Exclusive upper bound of ids, since some arrays have an entry for each; the largest vocabularies have 2**18."""
 MOST_RANKS = (1 << 21) - 1
-"""Exclusive upper bound of ranks: three fit in 64 bits."""
 LONGEST_PIECE = 1 << 30
-"""Maximum bytes of a piece, since positions in it, three for each byte, are 32-bit."""
+"""Maximum bytes of a piece, since positions in it are 32-bit."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
@@ -284,10 +276,8 @@ _PROBE = (
 )
 """Text that two engines must encode equally before one replaces the other: scripts, marks, digits, whitespace, code."""
 _NO_OPERATOR = re.compile(r"\\[pPx]\{[^}]*\}|\\[^Z]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-"""Pattern of character classes, and of escaped characters that represent themselves."""
 _READ_IN_TWO_WAYS = re.compile(r"\{\d*,?\d*\}[+{]|\{\d+\}\?|[\^$]|\\Z|\(\?#|\(\?[i-]*[a-hj-z][a-z-]*[:)]")
 _BETWEEN = "\U0010fffe"
-"""Separator of pieces; no other compared text has this character."""
 _DENSE = (
     range(0x3400),
     range(0xA000, 0xAC00),
@@ -297,10 +287,7 @@ _DENSE = (
 )
 """Blocks of many scripts, of symbols and of marks, in which every code point is compared."""
 _SPARSE = (range(0x3400, 0xA000), range(0xAC00, 0xD800), range(0xE000, 0xF900), range(0x17000, 0x18D00))
-"""Blocks of one script and of private use, in which one of ``_STEP`` code points is compared.
-
-The same holds for all planes beyond the second.
-"""
+"""Blocks of one script, private use and, not listed, later planes; one of ``_STEP`` code points is compared."""
 _STEP = 61
 _LINES = 1 << 10
 """Code points in one text; for longer ones `tokenizers` takes more than proportional time."""
@@ -360,7 +347,6 @@ class BytePairs:
     def _encode(
         self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], ranks: npt.NDArray[np.uint32]
     ) -> npt.NDArray[np.int64]:
-        """Write the ranks of texts, and return the offsets of each text's ranks."""
         offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
             count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
@@ -432,10 +418,15 @@ class Tokenizers:
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts and their offsets; an empty text has none, even if a normalizer adds text."""
-        found = [_NO_IDS] * len(texts)
-        for batch in _batches(texts):
-            for (number, _), ids in zip(batch, self._encode_batch([text for _, text in batch]), strict=True):
-                found[number] = ids
+        found, batch, characters = [_NO_IDS] * len(texts), dict[int, str](), 0
+        for number, text in enumerate(texts.to_pylist()):
+            if text:
+                batch[number] = text
+                characters += len(text)
+            if batch and (characters >= _BATCH or number == len(texts) - 1):
+                for place, ids in zip(batch, self._encode_batch(list(batch.values())), strict=True):
+                    found[place] = ids
+                batch, characters = {}, 0
         return _end_to_end(found)
 
     def _encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
@@ -463,20 +454,6 @@ class Tokenizers:
         return ids
 
 
-def _batches(texts: Texts) -> Iterator[list[tuple[int, str]]]:
-    """Yield the texts that are not empty, with their numbers, in lists of about ``_BATCH`` characters."""
-    batch: list[tuple[int, str]] = []
-    characters = 0
-    for number, text in enumerate(texts.to_pylist()):
-        if text:
-            batch.append((number, text))
-            characters += len(text)
-        if characters >= _BATCH:
-            yield batch
-            batch, characters = [], 0
-    yield batch
-
-
 def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
@@ -484,7 +461,6 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
 
 
 def _groups(bounds: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Split the bounds of texts into groups of at most ``_GROUP_BYTES``, or of one longer text."""
     start = 0
     while start < len(bounds) - 1:
         stop = max(start + 1, int(np.searchsorted(bounds, bounds[start] + _GROUP_BYTES, "right")) - 1)
@@ -506,11 +482,10 @@ def one_array(texts: Texts) -> pa.Array:
     return array
 
 
-class _Variable:
-    """Environment variable that the first of several threads sets and the last one restores."""
+class _Parallelism:
+    """Environment variable of `tokenizers` that the first of several threads sets and the last one restores."""
 
-    def __init__(self, name: str, value: str) -> None:
-        self._name, self._value = name, value
+    def __init__(self) -> None:
         self._before: str | None = None
         self.forget()
 
@@ -521,8 +496,8 @@ class _Variable:
     def enter(self) -> None:
         with self._lock:
             if not self._inside:
-                self._before = os.environ.get(self._name)
-                os.environ[self._name] = self._value
+                self._before = os.environ.get(_PARALLELISM)
+                os.environ[_PARALLELISM] = "false"
             self._inside += 1
 
     def leave(self) -> None:
@@ -530,9 +505,9 @@ class _Variable:
             self._inside = max(0, self._inside - 1)
             if self._inside:
                 return
-            os.environ.pop(self._name, None)
+            os.environ.pop(_PARALLELISM, None)
             if self._before is not None:
-                os.environ[self._name] = self._before
+                os.environ[_PARALLELISM] = self._before
 
     def leave_all(self) -> None:
         """Restore the value in a forked process, where no other thread will."""
@@ -542,19 +517,20 @@ class _Variable:
             self.leave()
 
 
-_PARALLELISM = _Variable("TOKENIZERS_PARALLELISM", "false")
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+_parallelism = _Parallelism()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PARALLELISM.leave_all)
+    os.register_at_fork(after_in_child=_parallelism.leave_all)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep `tokenizers` from starting threads: a process forked after it did may wait for them forever."""
-    _PARALLELISM.enter()
+    _parallelism.enter()
     try:
         yield
     finally:
-        _PARALLELISM.leave()
+        _parallelism.leave()
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
@@ -578,9 +554,8 @@ def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None
 def _require_one_reading(pattern: str) -> None:
     r"""Raise TokenizerError if a pattern has an operator with different meanings in Oniguruma and Rust.
 
-    ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma, where ``^`` and ``$`` also match at every line. No probe
-    has all the texts that would show this. Comments and ``(?x)`` can hide such an operator. After ``\s++``, which
-    consumes all line ends, ``$`` is the end of the text in both.
+    ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma, where ``^`` and ``$`` also match at every line, except
+    after ``\s++``. Comments and ``(?x)`` can hide such an operator.
     """
     spelled = _NO_OPERATOR.sub("x", pattern.replace(r"\s++$", r"\s++"))
     if found := _READ_IN_TWO_WAYS.search(spelled):
@@ -589,7 +564,6 @@ def _require_one_reading(pattern: str) -> None:
 
 @cache
 def _probes() -> list[str]:
-    """Return code points of all kinds next to a letter, a digit, an apostrophe, spaces, themselves and line ends."""
     beyond = range(0x20000, 0x110000)
     points = itertools.chain(*_DENSE, *(block[::_STEP] for block in (*_SPARSE, beyond)), (0xFFFF, 0x10FFFF))
     lines = [f"a{each}1{each} {each}{each}'{each}\n" for each in map(chr, points) if each != _BETWEEN]
@@ -600,8 +574,7 @@ def _probes() -> list[str]:
 def _pairs() -> dict[bytes, int]:
     """Return ranks of the bytes, and of pairs of a last byte of one character and a first byte of the next.
 
-    A position that only one engine cuts is then visible in the ids. The ranks of pairs are random, which decides
-    between pairs that overlap.
+    A position that only one engine cuts is then visible in the ids. The ranks are random, for pairs that overlap.
     """
     ascii_bytes = range(0x80)
     pairs = [*itertools.product((*ascii_bytes, *range(0x80, 0xC0)), (*ascii_bytes, *range(0xC2, 0xF5)))]
@@ -612,8 +585,7 @@ def _pairs() -> dict[bytes, int]:
 def require_equal_cuts(pattern: str, *texts: str) -> None:
     r"""Compare where tiktoken and `tokenizers` cut code points of all kinds and other texts, whatever the vocabulary.
 
-    tiktoken uses Rust's regular expressions, `tokenizers` those of Oniguruma. They differ in ``\w``, ``$`` and letters
-    without case. tiktoken also drops characters that a pattern does not match, and `tokenizers` keeps them.
+    Rust's regular expressions and those of Oniguruma differ in ``\w``, ``$`` and letters without case.
 
     Raises:
         TokenizerError: they differ, or tiktoken cannot use the pattern.
@@ -640,8 +612,7 @@ def combining_classes() -> npt.NDArray[np.uint8]:
     """Return the combining class of every code point, or 255 if a text with it may not be NFC.
 
     255 marks code points that NFC replaces, that it may join to a character before, or that Unicode 14 does not assign.
-    All others are the same in every version of Unicode, and a version that does not know a character leaves it and its
-    neighbours unchanged. A test derives the classes from Python and writes them to the file.
+    All others are the same in every version of Unicode. A test derives the classes and writes them to the file.
     """
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
@@ -676,7 +647,8 @@ class Prepared:
         """Return the ids of all texts and their offsets."""
         given = one_array(texts)
         normal, changed = self._normalized(given)
-        has_added = _has(given, self._added) | (_has(normal, self._added) if changed.any() else False)
+        added = self._any_of(self._bpe.added)
+        has_added = _has(given, added) | (_has(normal, added) if changed.any() else False)
         if not has_added.any():
             return self.by_ranks.encode_texts(normal)
         apart = has_added & (changed | self._cannot_cut(given))
@@ -688,7 +660,6 @@ class Prepared:
         )
 
     def _normalized(self, texts: "pa.LargeStringArray") -> tuple["pa.LargeStringArray", npt.NDArray[np.bool_]]:
-        """Return texts as NFC, and a mask of those that it may have changed."""
         changes = may_change(texts) if self._bpe.normalizer else np.zeros(len(texts), np.bool_)
         if not changes.any():
             return texts, changes
@@ -696,18 +667,12 @@ class Prepared:
         return pc.replace_with_mask(texts, pa.array(changes), pa.array(made, pa.large_string())), changes
 
     def _normalize(self, text: str) -> str:
-        normal: str = self._nfc.normalize_str(text) if self._bpe.normalizer else text
-        return normal
-
-    @cached_property
-    def _nfc(self) -> Any:
+        if not self._bpe.normalizer:
+            return text
         from tokenizers import normalizers
 
-        return normalizers.NFC()
-
-    @cached_property
-    def _added(self) -> str:
-        return self._any_of(self._bpe.added)
+        normal: str = normalizers.NFC().normalize_str(text)
+        return normal
 
     def _any_of(self, tokens: Iterable[str]) -> str:
         """Return a regular expression that matches the tokens, as they are and as NFC."""
@@ -715,11 +680,9 @@ class Prepared:
         return "|".join("".join(f"\\x{{{ord(character):x}}}" for character in each) for each in spelled)
 
     def _cannot_cut(self, texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
-        """Return a mask of texts in which `tokenizers` does more than cut at each added token.
-
-        It also finds special tokens, which are treated as text here, but then finds nothing else at the same position.
-        """
-        if any(token.lstrip or token.rstrip or token.single_word for token in self._plain.values()):
+        """Return a mask of the texts that have special tokens, which `tokenizers` finds here, or of all texts."""
+        plain = [token for token in self._tokens.values() if token.content and not token.special]
+        if any(token.lstrip or token.rstrip or token.single_word for token in plain):
             return np.ones(len(texts), np.bool_)
         return _has(texts, self._any_of(token.content for token in self._tokens.values() if token.special))
 
@@ -728,24 +691,18 @@ class Prepared:
         tokens: Mapping[int, Any] = self._exact().tokenizer.get_added_tokens_decoder()
         return tokens
 
-    @property
-    def _plain(self) -> Mapping[int, Any]:
-        return {number: token for number, token in self._tokens.items() if token.content and not token.special}
-
     @cached_property
     def _cuts(self) -> list[tuple[re.Pattern[str], Mapping[str, int]]]:
         """Patterns to cut texts at, with the ids of their tokens; those searched before normalization come first."""
         before, behind = dict[str, int](), dict[str, int]()
-        for number, token in self._plain.items():
-            if token.normalized:
-                behind[self._normalize(token.content)] = number
-            else:
-                before[token.content] = number
+        for number, token in self._tokens.items():
+            if token.content and not token.special:
+                ids, name = (behind, self._normalize(token.content)) if token.normalized else (before, token.content)
+                ids[name] = number
         longest_first = [(sorted(ids, key=len, reverse=True), ids) for ids in (before, behind) if ids]
         return [(re.compile(f"({'|'.join(map(re.escape, names))})"), ids) for names, ids in longest_first]
 
     def _cut(self, text: str) -> list[str | int]:
-        """Return the pieces of a text, and the ids of added tokens between them."""
         parts: list[str | int] = [text]
         for pattern, ids in self._cuts:
             parts = [
@@ -773,7 +730,6 @@ def _split(text: str, pattern: re.Pattern[str], ids: Mapping[str, int]) -> Itera
 
 
 def _has(texts: "pa.LargeStringArray", any_of: str) -> npt.NDArray[np.bool_]:
-    """Return a mask of texts that match a regular expression; nothing matches an empty one."""
     if not any_of:
         return np.zeros(len(texts), np.bool_)
     found = pc.match_substring_regex(texts, any_of).fill_null(False)
@@ -820,7 +776,6 @@ class EncodedTexts(NamedTuple):
     ids: npt.NDArray[Any]
     """Ids of all texts, uint16 if the vocabulary allows it, else uint32."""
     offsets: npt.NDArray[np.int64]
-    """Offsets in tokens, starting at 0, one more than there are texts."""
 
 
 def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine = "auto") -> "Encoder":
@@ -830,12 +785,10 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
 
     * a `tokenizer.json`, or a folder with one, as ``save_pretrained`` writes it. In a folder without one,
       `transformers` converts other files, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
-    * a `*.tiktoken` file of ranks. Such a file does not define how text is split. The published files of cl100k and
-      o200k are recognized by their digest; all others get GPT-2's pattern, and their end of text is the number of
-      ranks;
+    * a `*.tiktoken` file of ranks. The published files of cl100k and o200k are recognized by their digest; all others
+      get GPT-2's pattern, and their end of text is the number of ranks;
     * the id of a repository on the Hub, such as ``"gpt2"``;
-    * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
-      :func:`longcrawl.tokens.encoders.tokenizer_name`.
+    * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see :func:`tokenizer_name`.
 
     ``end_of_text`` names the token that ends a document. None means the tokenizer's ``eos_token``, as named by the
     object or the `tokenizer_config.json` beside its file, or else the first usual one that it has, such as
@@ -873,7 +826,6 @@ class _Ranked(NamedTuple):
     """Reason why ranks do not give the same ids, or "" if they do."""
 
     def to_arrays(self) -> Arrays:
-        """Return arrays from which :meth:`from_arrays` makes an equal object."""
         made = {} if self.bpe is None else self.bpe.to_arrays()
         return made | {"others": _pack(json.dumps(self.others)), "reason": _pack(self.reason)}
 
@@ -883,7 +835,6 @@ class _Ranked(NamedTuple):
         return cls(bpe, json.loads(_unpack(arrays["others"])), _unpack(arrays["reason"]))
 
     def id_of(self, spelled: str) -> int | None:
-        """Return the id of a token by its spelling in a `tokenizer.json`."""
         token = self.others.get(spelled)
         return self.bpe.id_of(spelled) if token is None and self.bpe is not None else token
 
@@ -896,7 +847,6 @@ class _Ranked(NamedTuple):
         return token < len(self.bpe.ranks) if self.bpe.ids is None else token in self.bpe.ids
 
     def ids(self) -> frozenset[int]:
-        """Return all ids."""
         if self.bpe is None:
             return frozenset(self.others.values())
         ids = range(len(self.bpe.ranks)) if self.bpe.ids is None else self.bpe.ids.tolist()
@@ -907,9 +857,8 @@ class Encoder:
     """Encoder of texts to token ids and back, made by :func:`load_encoder`.
 
     No special token is added, nothing is truncated or padded, and merges are not dropped at random (``dropout``). A
-    special token spelled out in a text is ordinary text: ``<|endoftext|>`` on a web page does not end a document. The
-    exception is a Unigram model of `tokenizers`, such as T5's, which also finds its special tokens in a text: ``</s>``
-    in a text is then the id of the end of text.
+    special token spelled out in a text is ordinary text, except for a Unigram model of `tokenizers`, such as T5's:
+    ``</s>`` in a text is then the id of the end of text.
     """
 
     def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
@@ -982,10 +931,11 @@ class Encoder:
 
     def _end_of(self, name: str) -> int | None:
         """Return the id of a token that can end documents, or None if there is none or texts can contain it."""
-        token = self._id_of(name)
-        if token is None or (self._is_of_text(token) and self._engine.encode(name).tolist() == [token]):
-            return None
-        return token
+        by_library = self.engine == "tokenizers"
+        token = self._ids_by_name.get(name) if by_library else self._ranked.id_of(name)
+        # Whether a text may have this id is usually known without encoding it, which takes 0.3 s in a new process.
+        may_be_text = token is not None and (by_library or self._ranked.has_rank(token))
+        return None if may_be_text and self._engine.encode(name).tolist() == [token] else token
 
     def _reject_end(self) -> NoReturn:
         asked = self._end_of_text_name
@@ -1025,7 +975,8 @@ class Encoder:
         Raises:
             TokenizerError: no merges make one of the ranked tokens.
         """
-        as_read = self._ranks is None and not self._sets_dropout
+        # dropout is ignored here, and the reader of the file must ignore it as well
+        as_read = self._ranks is None and not load_json(self._content)["model"].get("dropout")
         content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
         with whole_file(Path(directory) / "tokenizer.json") as beside:
             beside.write_bytes(content)
@@ -1061,7 +1012,6 @@ class Encoder:
             )
 
     def _compare(self) -> _Ranked:
-        """Return the ranks of a `tokenizer.json`, after comparing them with `tokenizers`."""
         exact = self._tokenizers  # loading it checks the structure of the document
         ids, bpe = exact.ids_by_name(), None
         try:
@@ -1079,7 +1029,6 @@ class Encoder:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """Content of the `tokenizer.json`, made from the ranks if there is none."""
         if self._ranks is not None:
             return tokenizer_document(*self._ranks)
         try:
@@ -1090,25 +1039,8 @@ class Encoder:
             raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
 
     @cached_property
-    def _sets_dropout(self) -> bool:
-        """Whether the `tokenizer.json` sets ``dropout``, which is ignored; parsing a large file takes 0.1 s."""
-        kept = self._kept(
-            "dropout", lambda: {"is_set": np.array([bool(load_json(self._content)["model"].get("dropout"))])}
-        )
-        return bool(kept["is_set"][0])
-
-    @cached_property
     def _tokenizers(self) -> "Tokenizers":
         return Tokenizers(self._document)
-
-    def _is_of_text(self, token: int) -> bool:
-        """Return whether a text may have this id, without encoding it, which takes 0.3 s in a new process."""
-        return self.engine == "tokenizers" or self._ranked.has_rank(token)
-
-    def _id_of(self, name: str) -> int | None:
-        if self.engine == "tokenizers":
-            return self._ids_by_name.get(name)
-        return self._ranked.id_of(name)
 
     @cached_property
     def _ids_by_name(self) -> Mapping[str, int]:

@@ -2,9 +2,8 @@
 
 Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
 
-Relatedness uses token ids as terms, so it can be measured for every plan of tokens, whatever the order of its
-documents. It uses the first ``TOKENS`` tokens of the first ``DOCUMENTS`` documents of a plan, and compares them with
-random pairs of the same documents. 5 MB of tokens take half a second.
+Relatedness uses token ids as terms: the first ``TOKENS`` tokens of the first ``DOCUMENTS`` documents of a plan,
+compared with random pairs of the same documents. 5 MB of tokens take half a second.
 """
 
 import textwrap
@@ -66,9 +65,8 @@ class Beginnings:
     def add_one(self, tokens: Sequence[Any]) -> None:
         """Add a document of any values; those that are not integers are ignored."""
         if self.wanted:
-            self.found.append(
-                np.array([each & _LARGEST for each in tokens[:TOKENS] if isinstance(each, int)], np.uint32)
-            )
+            whole = [each & _LARGEST for each in tokens[:TOKENS] if isinstance(each, int)]
+            self.found.append(np.array(whole, np.uint32))
 
 
 class Relatedness(NamedTuple):
@@ -85,9 +83,7 @@ class Relatedness(NamedTuple):
 def neighbours(plan: Plan, first: int = 0) -> Longs:
     """Return the pairs of adjacent documents in samples, among the measured documents: int64 [pairs, 2].
 
-    Args:
-        plan: the plan of a pool, or of all documents.
-        first: number of its first document among all.
+    ``first`` is the number of the first document of ``plan`` among all.
     """
     documents = plan.documents[: 0 if first >= DOCUMENTS else None] + first
     pairs = np.stack([documents[:-1], documents[1:]], axis=1)
@@ -98,16 +94,12 @@ def neighbours(plan: Plan, first: int = 0) -> Longs:
 
 
 def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
-    """Compare the documents of each pair.
+    """Compare the documents of each pair, int64 [pairs, 2], by their vectors, see :func:`weigh`.
 
     >>> texts = [np.array(tokens) for tokens in ([1, 2, 3], [7, 8], [1, 2, 4], [7, 9])]
     >>> found = relate(np.array([[0, 2], [1, 3]]), weigh(texts))
     >>> found.compared_pairs, round(found.related, 2)
     (2, 0.27)
-
-    Args:
-        pairs: int64 [pairs, 2], numbers of documents.
-        vectors: vectors of the documents, see :func:`weigh`.
     """
     if not len(pairs):
         return Relatedness(0, None, None)
@@ -159,20 +151,14 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Composition:
-    """Measures of one plan.
-
-    Only documents with tokens count: an empty one is in no sample and would only raise ``r_cat``. Empty documents are
-    counted in ``empty_documents``.
-    """
+    """Measures of one plan, of documents with tokens: an empty one is in no sample and would only raise ``r_cat``."""
 
     label: str
     documents: int
-    """Number of documents, M in the paper."""
     empty_documents: int
     tokens: int
     """Tokens of all documents, in samples or dropped."""
     samples: int
-    """Number of samples, C in the paper."""
     pieces: int
     """Documents and parts of documents in all samples."""
     capacity: int
@@ -180,12 +166,8 @@ class Composition:
     placed_tokens: int
     """Tokens of documents in samples."""
     cut_documents: int
-    """Documents that are not whole in one sample: cut, or dropped in part or altogether.
-
-    A document with all its pieces in one sample, and others between them, is whole: the sample is one text.
-    """
+    """Documents that are not whole in one sample, with or without others between: cut, or dropped, if only in part."""
     cut_documents_tokens: int
-    """Tokens of the cut documents."""
     context: float
     """Mean number of earlier tokens of the same document in the sample of a placed token."""
     whole_context: float
@@ -193,9 +175,7 @@ class Composition:
     longer_documents: int
     """Documents longer than the largest sample, which every plan cuts."""
     buckets: tuple[Bucket, ...]
-    """Buckets, ascending by capacity."""
     compared_pairs: int = 0
-    """Compared pairs of adjacent documents in a sample, see :mod:`longcrawl.tokens.measures`."""
     related: float | None = None
     """Mean cosine of the TF-IDF weights of the compared pairs, or None if no pair was compared."""
     related_by_chance: float | None = None
@@ -210,8 +190,7 @@ class Composition:
     def r_tru(self) -> float:
         """Equation 2: cut documents / documents. A document counts once, however often it is cut.
 
-        A document is cut if it is in several samples. It is not cut if all its pieces are in one sample, as with the
-        planner "interleaved": each of its tokens then sees all earlier ones.
+        A document is not cut if all its pieces are in one sample, as with the planner "interleaved".
         """
         return _ratio(self.cut_documents, self.documents)
 
@@ -249,20 +228,16 @@ class Composition:
     def r_cat_floor(self) -> float:
         """Lower bound of ``r_cat`` for samples of these capacities and this padding.
 
-        All samples together have placed_tokens / (1 - r_pad) tokens, and each has at least the smallest capacity, so
-        there are at most placed_tokens / ((1 - r_pad) x smallest) of them.
+        The samples have placed_tokens / (1 - r_pad) tokens together, and each has at least the smallest capacity.
         """
         return _ratio(self.documents * self.buckets[0].capacity, self.capacity) if self.buckets else 0.0
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self._tables()))
+        return f"{table_of([self])}\n\n{_bucket_table(self)}"
 
     def markdown(self) -> str:
         """Return the row and the table of buckets as Markdown."""
-        return "\n\n".join(table.markdown() for table in self._tables())
-
-    def _tables(self) -> list[Table]:
-        return [table_of([self]), _bucket_table(self)]
+        return f"{table_of([self]).markdown()}\n\n{_bucket_table(self).markdown()}"
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -270,12 +245,10 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None) -> Composition:
-    """Measure a plan.
+    """Measure a plan of any strategy.
 
-    Args:
-        plan: a plan of any strategy.
-        label: its name in tables.
-        capacities: capacities that samples could have had; by default those that they have.
+    ``label`` is its name in tables; ``capacities`` are those that samples could have had, by default those that they
+    have.
 
     >>> import longcrawl as lc
     >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
@@ -290,20 +263,20 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     documents, tokens, placed = int((lengths > 0).sum()), int(lengths.sum()), int(plan.sizes.sum())
     possible = sorted(set(capacities if capacities is not None else plan.capacities.tolist()))
     return Composition(
-        label,
-        documents,
-        len(lengths) - documents,
-        tokens,
-        len(plan),
-        len(plan.sizes),
-        int(plan.capacities.sum()),
-        placed,
-        int(cut.sum()),
-        int(lengths[cut].sum()),
-        _ratio(_context(parts), placed),
-        _ratio(_context(lengths), tokens),
-        int((lengths > possible[-1]).sum()) if possible else documents,
-        _buckets(plan, possible),
+        label=label,
+        documents=documents,
+        empty_documents=len(lengths) - documents,
+        tokens=tokens,
+        samples=len(plan),
+        pieces=len(plan.sizes),
+        capacity=int(plan.capacities.sum()),
+        placed_tokens=placed,
+        cut_documents=int(cut.sum()),
+        cut_documents_tokens=int(lengths[cut].sum()),
+        context=_ratio(_context(parts), placed),
+        whole_context=_ratio(_context(lengths), tokens),
+        longer_documents=int((lengths > possible[-1]).sum()) if possible else documents,
+        buckets=_buckets(plan, possible),
     )
 
 
@@ -333,13 +306,10 @@ def measure_pools(
     lengths: npt.NDArray[np.integer[Any]],
     sizes: npt.NDArray[np.integer[Any]],
 ) -> Composition:
-    """Measure a plan from the results of :func:`measure` for its pools.
+    """Measure a plan from the results of :func:`measure` for its pools, all with the same capacities.
 
-    Args:
-        pools: measures of consecutive pools of documents, all with the same capacities.
-        label: name of the plan in tables.
-        lengths: tokens of each document.
-        sizes: tokens of each part of a document in the order of the plan, which determines how sums are rounded.
+    Context is summed over ``lengths``, tokens of each document, and ``sizes``, tokens of each part of a document, in
+    the order of the plan, which determines how sums are rounded.
     """
     found = combine(pools, label)
     context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
@@ -347,12 +317,7 @@ def measure_pools(
 
 
 def combine(compositions: Sequence[Composition], label: str = "") -> Composition:
-    """Combine the measures of plans of different documents; capacities must be the same in all.
-
-    Args:
-        compositions: at least one.
-        label: name of the combined plan in tables.
-    """
+    """Combine the measures of plans of different documents, at least one; capacities must be the same in all."""
     if len(compositions) == 1:
         return replace(compositions[0], label=label)
     counts = [each.name for each in fields(Composition) if each.type is int]
@@ -366,11 +331,9 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
         else None
         for name in ("related", "related_by_chance")
     )
+    names = ("samples", "documents", "tokens")
     buckets = [
-        Bucket(
-            here[0].capacity,
-            *(sum(getattr(each, name) for each in here) for name in ("samples", "documents", "tokens")),
-        )
+        Bucket(here[0].capacity, *(sum(getattr(each, name) for each in here) for name in names))
         for here in zip(*(each.buckets for each in compositions), strict=True)
     ]
     return Composition(
@@ -429,12 +392,9 @@ def table_of(compositions: Sequence[Composition]) -> Table:
     ]
     if any(each.compared_pairs for each in compositions):
         titles += ["related", "chance"]
-        rows = [[*row[:-1], *_related(each), row[-1]] for row, each in zip(rows, compositions, strict=True)]
+        for row, each in zip(rows, compositions, strict=True):
+            row[-1:-1] = ["" if value is None else f"{value:.3f}" for value in (each.related, each.related_by_chance)]
     return _table("strategy", [*titles, "samples"], rows)
-
-
-def _related(row: Composition) -> list[str]:
-    return ["" if each is None else f"{each:.3f}" for each in (row.related, row.related_by_chance)]
 
 
 def _bucket_table(row: Composition) -> Table:
@@ -454,7 +414,6 @@ def _bucket_table(row: Composition) -> Table:
 
 
 def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table with a column of names and columns of figures."""
     return Table([Column(name), *(Column(title, "count") for title in titles)], rows)
 
 
@@ -492,8 +451,7 @@ def named_strategy(
         capacities: capacities in tokens, ascending. "decomposition" adds the half, the quarter … of the first one down
             to 256, since it drops shorter rests.
         padding_threshold: for "buckets", see :class:`longcrawl.tokens.Buckets`.
-        planner: for "buckets". With "in-order", "fixed", "multi-bucket" and "first-fit" also keep the order of
-            documents.
+        planner: for "buckets". With "in-order", "fixed", "multi-bucket" and "first-fit" also keep the order.
         seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of the samples of
             "buckets".
         pool_size: documents planned together by "buckets" (by default 100,000) and "first-fit" (256).
@@ -544,8 +502,6 @@ def default_strategies(
 ) -> tuple[Strategy, ...]:
     """Return the strategies that ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets.
 
-    Buckets are included once with each planner but "interleaved".
-
     Raises:
         StageError: the capacities do not ascend, or the threshold is not a share.
     """
@@ -563,7 +519,6 @@ def default_strategies(
 
 
 def _halves(capacity: int) -> list[int]:
-    """Return the half, the quarter and so on down to 256, ascending; a decomposition drops shorter rests."""
     found: list[int] = []
     while capacity % 2 == 0 and capacity // 2 >= 256:
         capacity //= 2
@@ -607,18 +562,14 @@ class Comparison:
             return f"{len(self.lengths):,} documents, none with a token"
         low, middle, high = np.percentile(filled, [10, 50, 90])
         empty = len(self.lengths) - len(filled)
+        to = "each" if self.terminated == len(filled) else f"{self.terminated:,} of them"
+        ends = f"an end-of-text token was added to {to}"
         return (
             f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
             f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
             + (f"; {empty:,} more are empty" if empty else "")
-            + f"; {self._ends(len(filled))}"
+            + f"; {ends if self.terminated else 'lengths as they are, no end-of-text token added'}"
         )
-
-    def _ends(self, filled: int) -> str:
-        if not self.terminated:
-            return "lengths as they are, no end-of-text token added"
-        to = "each" if self.terminated == filled else f"{self.terminated:,} of them"
-        return f"an end-of-text token was added to {to}"
 
     def __repr__(self) -> str:
         about = textwrap.fill(self.about, 160, break_on_hyphens=False)
@@ -633,8 +584,6 @@ class Comparison:
 
     def plot(self) -> Any:
         """Draw the lengths of documents and a bar of each measure per strategy, and return a matplotlib ``Figure``.
-
-        Lines mark capacities and floors.
 
         Raises:
             StageError: matplotlib is not installed, or no document has a token.
@@ -661,11 +610,11 @@ def compare_strategies(
     strategies: Sequence[Strategy] | None = None,
     beginnings: Sequence[npt.NDArray[np.integer[Any]]] = (),
 ) -> Comparison:
-    """Plan the same documents with each strategy, and measure the plans.
+    """Plan the same documents with each strategy, by default those of :func:`default_strategies`, and measure.
 
     Args:
         lengths: whole numbers [documents], tokens of each.
-        strategies: the strategies, by default those of :func:`default_strategies`.
+        strategies: the strategies.
         beginnings: the first tokens of the first documents, to measure how related neighbours in samples are.
 
     Raises:
@@ -704,10 +653,9 @@ def _draw_measure(axes: Any, comparison: Comparison, name: str, title: str, scal
     values = [scale * getattr(row, name) for row in rows]
     bars = axes.barh([row.label for row in rows], values, color=_DOCUMENTS, height=0.6)
     axes.bar_label(bars, [f"{value:.2g}" if value < 10 else f"{value:.1f}" for value in values], padding=3, fontsize=7)
-    for place, row in enumerate(rows):
-        if name in ("r_tru", "r_cat"):
-            floor = scale * getattr(row, f"{name}_floor")
-            axes.plot([floor, floor], [place - 0.4, place + 0.4], color=_BOUND, linewidth=1)
+    for place, row in enumerate(rows if name in ("r_tru", "r_cat") else ()):
+        floor = scale * getattr(row, f"{name}_floor")
+        axes.plot([floor, floor], [place - 0.4, place + 0.4], color=_BOUND, linewidth=1)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.3 * max(values) or 1)
     axes.set_title(title, fontsize=9)

@@ -1,11 +1,9 @@
 """Packing: several documents in one sequence of ``max_length`` tokens.
 
 A plan, made from lengths alone, lists the entries of each sample. Tokens are then copied sample by sample from arrays,
-which may be memory-mapped files. Resuming takes only the plan and a sample number.
+which may be memory-mapped files. No Python object is made per token or document.
 
 Source: GPT-Simple's data pipeline, "Sequence packing".
-
-No Python object is made per token or document.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -48,6 +46,9 @@ def lay_out(
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
     """List where the pieces of some samples go, sample by sample.
 
+    Returns the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first tokens
+    left for the caller to fill in. The first token of each text is excluded from the loss.
+
     Args:
         bounds: int64 [samples of the plan + 1], the pieces of each sample.
         sizes: int64 [pieces of the plan], tokens of each piece.
@@ -56,10 +57,6 @@ def lay_out(
         rows: int64 [samples], the row of a batch that each goes to.
         counts: int64 [rows], written: number of texts in each row.
         filled: int64 [rows], written: number of tokens in each row.
-
-    Returns:
-        The number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first tokens left
-        for the caller to fill in. The first token of each text is excluded from the loss.
     """
     total = 0
     for sample in samples:
@@ -112,9 +109,8 @@ def fill_pieces(
         tokens: uint16 or uint32, of one shard; a piece that begins in another shard is skipped.
         flags: as long as ``tokens``, False for tokens excluded from the loss; or empty for none.
         base: number of the first of ``tokens``.
-        pieces: int64 [7, pieces], in the order of each sample. The rows are: first token, number of tokens, number of
-            first tokens excluded from the loss, sample, position in the sample, number of the text in the sample, and
-            position in that text.
+        pieces: int64 [7, pieces], in the order of each sample: first token, number of tokens, number of first tokens
+            excluded from the loss, sample, position in it, number of the text in it, and position in that text.
         reset: 1 if positions restart with each text, 0 if they continue.
         end: id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
@@ -155,16 +151,15 @@ def _fill_pieces(
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
     """Fill the rest of samples after their pieces with padding.
 
+    Returns int64 [samples + 1], bounds of each sample's part of the next array, and the lengths of the texts of each
+    sample, still 0, and of its padding.
+
     Args:
         filled: int64 [samples], tokens of each sample.
         counts: int64 [samples], texts of each sample, which is the document number of its padding.
         padding: token id of the padding.
         reset: 1 if positions count the padding from 0, or 0 if they are all 0 in it.
         out: see :func:`fill_pieces`.
-
-    Returns:
-        int64 [samples + 1], bounds of each sample's part of the next array. Then the lengths of the texts of each
-        sample and of its padding; those of padding are written, the others are 0.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -201,7 +196,7 @@ def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
 
 @compiled
 def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, borders: Ints) -> int:
-    """Find the file of each window, and its first token in that file.
+    """Find the file of each window, and its first token in that file; return the number of borders.
 
     Args:
         numbers: window numbers, counted over all files.
@@ -210,9 +205,6 @@ def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, 
         slots: written: the index in ``firsts`` of each window's file.
         starts: written: each window's first token in its file.
         borders: written: where runs of windows of the same file begin, and the end.
-
-    Returns:
-        The number of borders.
     """
     found = 0
     for row in range(len(numbers)):
@@ -237,10 +229,7 @@ def count_up(out: Ints) -> None:
 
 @compiled
 def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
-    """Number the tokens of each window from 0, and again after every document end within it.
-
-    Documents without tokens, which have equal ends, count as one end.
-    """
+    """Number the tokens of each window from 0, and again after every document end within it, or several equal ones."""
     length = out.shape[1]
     for row in range(len(starts)):
         start, first = starts[row], 0
@@ -346,10 +335,9 @@ class Packing:
         Returns:
             int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, and -100 for padding, overlaps,
             and tokens masked by a loss mask or ``mask_first``; ``position_ids``; and ``doc_ids``, which number the
-            pieces of a sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without
-            the padding, and ``seq_lengths``, for each sample an int64 array of the lengths of its pieces and of any
-            padding. The pieces of a sample with several pieces of one document count as one, see
-            :attr:`longcrawl.tokens.Plan.joined`.
+            texts of a sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without
+            the padding, and ``seq_lengths``, for each sample an int64 array of the lengths of its texts and of any
+            padding. Several pieces are one text only as in :attr:`longcrawl.tokens.Plan.joined`.
 
         Raises:
             StageError: the plan was made for other entries or another length.
@@ -447,7 +435,7 @@ def check_packing(packing: Any, max_length: int, positions: str, pad_token: int 
 
 
 def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> PackingPlan:
-    """Plan the samples of documents with these lengths.
+    """Plan the samples of documents with these lengths, int64 [documents]; one of 0 tokens is in no sample.
 
     Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "length-binned", "best-fit"
     and "first-fit" choose among all pieces and pad least; they are the strategies of :class:`Packing`. "in-order" keeps
@@ -457,11 +445,6 @@ def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> Packin
     >>> plan = plan_packing(np.array([3, 2, 4, 9]), 6, "in-order")
     >>> plan.bounds.tolist(), plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()
     ([0, 2, 3, 4, 5], [0, 1, 2, 3, 3], [0, 0, 0, 0, 6], [3, 2, 4, 6, 3])
-
-    Args:
-        lengths: int64 [documents], tokens of each; a document of 0 tokens is in no sample.
-        max_length: maximum tokens of a sample.
-        packing: the packing to use.
 
     Raises:
         LoaderError: a packing has made samples that are too long or empty, or pieces that are not in a document.
@@ -512,13 +495,7 @@ def padded_rows(
 ) -> dict[str, Any]:
     """Pad the rows that pieces were copied into, and name their arrays as :meth:`Packing.fill` does.
 
-    Args:
-        out: int64 [4, rows, length]: ids, labels, positions and documents.
-        pieces: arrays of int64 [7, pieces], as passed to ``fill_pieces``.
-        counts: int64 [rows], texts of each row.
-        filled: int64 [rows], tokens of each row.
-        padding: token id of the padding.
-        reset: 1 if positions count the padding from 0, or 0 if they are all 0 in it.
+    ``out`` and ``pieces`` are those of :func:`fill_pieces`, the other arguments those of :func:`fill_padding`.
     """
     borders, lengths = fill_padding(filled, counts, padding, reset, out)
     for each in pieces:

@@ -26,19 +26,13 @@ LARGEST = 1 << 24
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
 )
-"""Arrow schema of the table of samples.
-
-``bucket`` is the capacity in tokens, ``sample`` counts within it, ``first_piece`` is a row of the pieces.
-"""
+"""Arrow schema of samples: capacity in tokens, number within the bucket, row of the first piece, and counts."""
 
 PIECE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "document", "start", "length")]
     + [(name, pa.bool_()) for name in ("head", "tail")]
 )
-"""Arrow schema of the table of pieces.
-
-``document`` is an index of the planned lengths, ``head`` marks a piece with its first token, ``tail`` with its last.
-"""
+"""Arrow schema of pieces; ``head`` marks a piece with the first token of its document, ``tail`` with its last."""
 
 JOINED = "joined"
 """Column of :func:`joined_pieces` in tables of pieces, if a plan interleaves documents."""
@@ -47,8 +41,7 @@ JOINED = "joined"
 class PackingPlan(Protocol):
     """Interface of a plan: samples as pieces of documents. All arrays are int64, and a piece has at least one token.
 
-    A piece is a text of its own: in feeds, attention and positions restart with it. Only a sample with several pieces
-    of one document is a single text, see :func:`joined_pieces`.
+    A piece is a text of its own: in feeds, attention and positions restart with it, except as in :func:`joined_pieces`.
     """
 
     @property
@@ -89,11 +82,9 @@ class Plan:
     bounds: Longs
     """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s."""
     documents: Longs
-    """[pieces], index of each piece's document among the lengths."""
+    """[pieces], index of each piece's document among the lengths, its first token in it, and its tokens."""
     starts: Longs
-    """[pieces], the first token of each within its document."""
     sizes: Longs
-    """[pieces], tokens of each."""
 
     def __len__(self) -> int:
         return len(self.capacities)
@@ -129,7 +120,6 @@ class Plan:
         """Return the plan with its samples sorted by bucket, and shuffled by a seed within each if one is given.
 
         The position of a sample comes from a keyed hash of the document and start of its first piece, which are unique.
-        Samples with the same hash keep their order.
         """
         if shuffled_by is None:
             return self._taken(np.argsort(self.capacities, kind="stable"))
@@ -142,7 +132,6 @@ class Plan:
         return keyed_hash((f"{document}:{start}" for document, start in names), "samples", seed)
 
     def _numbers(self) -> Longs:
-        """Return the number of each sample within its bucket; the samples of a bucket must be contiguous."""
         starts = np.flatnonzero(np.diff(self.capacities, prepend=-1))
         counts = np.diff(np.append(starts, len(self)))
         return np.arange(len(self), dtype=np.int64) - np.repeat(starts, counts)
@@ -158,15 +147,11 @@ class Plan:
 def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
     """Return a mask of the pieces that continue the text of the piece before: bool [pieces].
 
-    A plan puts several pieces of a document into one sample so that later ones are read after the earlier ones and
-    everything between. All pieces of such a sample are therefore one text, and all but its first are joined.
+    All pieces of a sample with several pieces of one document are one text: the later ones are to be read after the
+    earlier ones and everything between.
 
     >>> joined_pieces(np.array([0, 3, 5]), np.array([7_000, 2, 7_000, 5, 6])).tolist()
     [False, True, True, False, False]
-
-    Args:
-        bounds: int64 [samples + 1], see :class:`PackingPlan`.
-        documents: int64 [pieces].
     """
     joined = np.zeros(len(documents), np.bool_)
     returning, samples = _returning(bounds, documents)
@@ -210,12 +195,9 @@ def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tu
 
 
 def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Plan:
-    """Join plans into one.
+    """Join at least one plan into one.
 
-    Args:
-        plans: at least one.
-        of_same_documents: whether all plans have the same documents; otherwise each plan's documents are numbered after
-            those of the plan before.
+    Unless all plans are ``of_same_documents``, each plan's documents are numbered after those of the plan before.
     """
     parts = list(plans)
     lengths = [plan.lengths for plan in (parts[:1] if of_same_documents else parts)]
@@ -240,7 +222,6 @@ class Strategy(ABC):
     pool_size: int | None = None
     """Consecutive documents planned together, up to twice as many in the last pool, or None for all."""
     title: str
-    """Name in tables, with fields in braces."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)

@@ -1,12 +1,11 @@
 """Stages that shape tokenized documents: minimum length, truncation, shuffle, roll, windows.
 
-Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
+Sources: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed";
+GPT-Simple's data pipeline, "Document windowing". GPT-Simple 0.1.2 also makes windows that are all overlap, with a
+second end-of-document token, and windows of one token more than ``max_length``; this implementation makes neither.
 
 The first tokens of a window, its *overlap*, are only context. They are also in the window before, so they are excluded
 from the loss, and each token of a document counts once.
-
-Source: GPT-Simple's data pipeline, "Document windowing". GPT-Simple 0.1.2 also makes windows that are all overlap, with
-a second end-of-document token, and windows of one token more than ``max_length``; this implementation makes neither.
 """
 
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 Longs = npt.NDArray[np.int64]
 
 WINDOWS = "windows"
-"""Column with the windows that a document is written as."""
 
 WINDOWS_TYPE = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
 
@@ -54,9 +52,9 @@ class DocumentWindows:
 class Windows(Rewrite):
     """Add the column ``windows``, by which outputs cut documents of more than ``max_length`` tokens.
 
-    There is still one row per document, so ids are unique, held-out documents are held out whole, and the ledger counts
-    documents. The outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows. ``windows`` is a list of
-    ``start``, ``stop`` (exclusive) and ``overlap``, in tokens (int64).
+    There is still one row per document, so held-out documents are held out whole, and the ledger counts documents. The
+    outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows. ``windows`` is a list of ``start``,
+    ``stop`` (exclusive) and ``overlap``, in tokens (int64).
 
     A window has ``max_length`` tokens, and the last one of a document at least ``overlap_size`` + 1. These include the
     end-of-text token. Without ``end_of_text`` every document gets one more token, which outputs add; with the id, only
@@ -67,8 +65,8 @@ class Windows(Rewrite):
     >>> [list(window.values()) for window in Windows(4, 1)(table)["windows"][0].as_py()]
     [[0, 4, 0], [3, 6, 1]]
 
-    ``overlap_probability`` is the share of documents with overlapping windows, chosen by a keyed hash of their ids. The
-    windows of the other documents share no token. GPT-Simple chooses by a hash that differs in every process.
+    ``overlap_probability`` is the share of documents with overlapping windows, chosen by a keyed hash of their ids.
+    GPT-Simple chooses by a hash that differs in every process.
 
     Raises:
         StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it,
@@ -112,7 +110,6 @@ class Windows(Rewrite):
         return with_column(table, WINDOWS, lists)
 
     def _overlaps(self, table: pa.Table) -> int | Longs:
-        """Return the number of tokens that windows share, for each document or for all."""
         if self.overlap_probability == 1 or not self.overlap_size:
             return self.overlap_size
         hashes = keyed_hash(document_ids(table, self.name).to_pylist(), "overlap", 0)
@@ -123,8 +120,7 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 
     """Cut documents into windows, given only their lengths.
 
     Window k starts at token k * (``max_length`` - ``overlap_size``), and the first window that reaches the end of its
-    document is the last. Each token is therefore outside the overlap of exactly one window, and no window is all
-    overlap.
+    document is the last. Each token is therefore outside the overlap of exactly one window.
 
     Args:
         lengths: whole numbers [documents], tokens of each including an end-of-text token that it has or will get. A
@@ -334,7 +330,6 @@ def _lengths(tokens: pa.Array) -> pa.Array:
 
 
 def _token_columns(table: pa.Table, needed_by: str) -> tuple[Longs, dict[str, pa.Array]]:
-    """Return the length of each document, and the columns with a value for each token."""
     tokens = stages.column(table, "tokens", needed_by)
     lengths = _lengths(tokens).to_numpy()
     masks = {LOSS_MASK: loss_mask_of_tokens(table, lengths, needed_by)} if LOSS_MASK in table.column_names else {}

@@ -1,10 +1,7 @@
 """Composition strategies: bucket pre-training (Algorithm 1), and those it is compared with.
 
-The others are concatenation, bin packing, and the decomposition of documents.
-
-``fill_buckets`` keeps the remaining documents as one list per length, with a three-level bit set of the lengths in use:
-a bit for each length, for each 64 of these, and for each 64 of those. Finding the longest document that fits reads
-three words, whatever the number of documents. The time for a plan therefore grows with its pieces, and not with its
+``fill_buckets`` keeps the remaining documents as one list per length, with a three-level bit set of the lengths in use.
+Finding the longest document that fits reads three words, so the time for a plan grows with its pieces, and not with its
 documents times its samples.
 """
 
@@ -26,6 +23,7 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.lookup import count_up_to
+from longcrawl.kernels.memory import highest_bit, lowest_bit
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
 
 Wide = npt.NDArray[np.uint64]
@@ -34,46 +32,37 @@ LOOK_BACK = 256
 """Lengths that exact-fill tries for a pair that closes a sample, and for the rest of each triple."""
 
 TRIPLES = 8
-"""First lengths of a triple that exact-fill tries."""
 
 _U = np.uint64
 _ONE, _ALL = _U(1), ~_U(0)
 
 
 class NumberSet(NamedTuple):
-    """Set of whole numbers, with fast lookup of the greatest one up to a bound."""
+    """Set of whole numbers: a bit for each number, for each word of such bits that is not 0, and for each of those."""
 
     low: Wide
-    """A bit for each number."""
     middle: Wide
-    """A bit for each word of ``low`` that is not 0."""
     high: Wide
-    """A bit for each word of ``middle`` that is not 0."""
 
 
 class Stock(NamedTuple):
-    """Documents still to place, by their number of remaining tokens."""
+    """Documents still to place: the first and following ones of each number of remaining tokens, and tokens taken."""
 
     first: Longs
-    """int64 [most tokens + 1]: the next document of each length, or -1."""
     following: Longs
-    """int64 [documents]: the next document of the same length, or -1."""
     taken: Longs
-    """int64 [documents]: number of tokens already placed of each."""
     lengths: NumberSet
 
 
 class Placed(NamedTuple):
-    """The plan so far."""
+    """The plan so far: document, start and size of each piece, int64 [pieces]."""
 
     documents: Longs
-    """int64 [pieces], document of each piece."""
     starts: Longs
     sizes: Longs
     ends: Longs
-    """int64 [samples], number of pieces up to the end of each sample."""
+    """int64 [samples], number of pieces up to the end of each sample, and its capacity."""
     capacities: Longs
-    """int64 [samples], capacity of each sample."""
     counts: Longs
     """int64 [2]: number of pieces and of samples."""
 
@@ -86,25 +75,8 @@ def make_lengths(most: int) -> NumberSet:
 
 def make_placed(pieces: int, samples: int) -> Placed:
     """Allocate a plan of at most ``pieces`` pieces and ``samples`` samples."""
-    documents, starts, sizes = (np.empty(pieces, np.int64) for _ in range(3))
-    return Placed(
-        documents, starts, sizes, np.empty(samples, np.int64), np.empty(samples, np.int64), np.zeros(2, np.int64)
-    )
-
-
-@compiled
-def _highest_bit(word: np.uint64) -> int:
-    at = 0
-    for step in (32, 16, 8, 4, 2, 1):
-        if word >> _U(step):
-            at += step
-            word >>= _U(step)
-    return at
-
-
-@forced_inline
-def _lowest_bit(word: np.uint64) -> int:
-    return _highest_bit(word & (~word + _ONE))
+    sizes = (pieces, pieces, pieces, samples, samples)
+    return Placed(*(np.empty(size, np.int64) for size in sizes), np.zeros(2, np.int64))
 
 
 @forced_inline
@@ -133,7 +105,7 @@ def greatest(lengths: NumberSet, bound: int) -> int:
     at = bound >> 6
     word = lengths.low[at] & (_ALL >> _U(63 - (bound & 63)))
     if word:
-        return (at << 6) + _highest_bit(word)
+        return (at << 6) + highest_bit(word)
     above = at >> 6
     word = lengths.middle[above] & ((_ONE << _U(at & 63)) - _ONE)
     if not word:
@@ -144,10 +116,10 @@ def greatest(lengths: NumberSet, bound: int) -> int:
             if top < 0:
                 return -1
             word = lengths.high[top]
-        above = (top << 6) + _highest_bit(word)
+        above = (top << 6) + highest_bit(word)
         word = lengths.middle[above]
-    at = (above << 6) + _highest_bit(word)
-    return (at << 6) + _highest_bit(lengths.low[at])
+    at = (above << 6) + highest_bit(word)
+    return (at << 6) + highest_bit(lengths.low[at])
 
 
 @compiled
@@ -155,9 +127,9 @@ def least(lengths: NumberSet) -> int:
     """Return the least number, or -1 if there is none."""
     for top in range(len(lengths.high)):
         if lengths.high[top]:
-            above = (top << 6) + _lowest_bit(lengths.high[top])
-            at = (above << 6) + _lowest_bit(lengths.middle[above])
-            return (at << 6) + _lowest_bit(lengths.low[at])
+            above = (top << 6) + lowest_bit(lengths.high[top])
+            at = (above << 6) + lowest_bit(lengths.middle[above])
+            return (at << 6) + lowest_bit(lengths.low[at])
     return -1
 
 
@@ -168,7 +140,6 @@ def _has(lengths: NumberSet, value: int) -> bool:
 
 @forced_inline
 def _add(stock: Stock, document: int, length: int) -> None:
-    """Add the rest of a document at the front of the list of its length."""
     stock.following[document] = stock.first[length]
     stock.first[length] = document
     insert(stock.lengths, length)
@@ -186,9 +157,14 @@ def _take(stock: Stock, length: int) -> int:
 @forced_inline
 def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
     """Place the next tokens of a document in the current sample."""
-    at = placed.counts[0]
-    placed.documents[at], placed.starts[at], placed.sizes[at] = document, taken[document], size
+    _place(placed, document, taken[document], size)
     taken[document] += size
+
+
+@forced_inline
+def _place(placed: Placed, document: int, start: int, size: int) -> None:
+    at = placed.counts[0]
+    placed.documents[at], placed.starts[at], placed.sizes[at] = document, start, size
     placed.counts[0] = at + 1
 
 
@@ -227,7 +203,6 @@ def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
 
 @forced_inline
 def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, placed: Placed) -> None:
-    """End a sample, after filling a rest above the threshold with a chunk of the shortest document."""
     if space > 0 and space / capacity > threshold:
         length = least(stock.lengths)
         if length > 0:
@@ -307,14 +282,10 @@ def fill_buckets(
 
 @allocating
 def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> int:
-    """Put each item into the fullest sample with room for it, and return the number of samples.
+    """Put each item into the fullest sample with room for it, the last filled of several; return the number of samples.
 
-    Args:
-        sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: capacity of every sample.
-        used: the empty set of numbers up to ``capacity``.
-        samples: int64 [items], written: the sample of each item. If several are equally full, the one filled last is
-            taken.
+    ``sizes``, int64 [items], are from 1 to ``capacity``; ``used`` is the empty set of numbers up to it. ``samples``,
+    int64 [items], gets the sample of each item.
     """
     first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
     count = 0
@@ -342,7 +313,6 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
     """Put each item into the first sample with room for it, and return the number of samples.
 
     The free room of the samples is the bottom level of a tree in which each node has the larger value of its children.
-    The first sample with enough room is found from the top down.
     """
     leaves = 1
     while leaves < len(sizes):
@@ -372,12 +342,8 @@ def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samp
     first one that fits among ``look_at`` items, else the first item of the highest bin below. The sample ends when
     there is none.
 
-    Args:
-        sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: capacity of every sample.
-        bin_of: int64 [capacity + 1], the bin of each size, never decreasing.
-        look_at: items of a bin that are compared with the room.
-        samples: int64 [items], written: the sample of each item.
+    ``sizes``, int64 [items], are from 1 to ``capacity``; ``bin_of``, int64 [capacity + 1], is the bin of each size,
+    never decreasing; ``samples``, int64 [items], gets the sample of each item.
     """
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)
@@ -404,7 +370,6 @@ def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samp
 
 @compiled
 def _filled_bin(first: Longs, at: int) -> int:
-    """Return the highest non-empty bin up to ``at``, or -1."""
     while at >= 0 and first[at] < 0:
         at -= 1
     return at
@@ -412,7 +377,6 @@ def _filled_bin(first: Longs, at: int) -> int:
 
 @compiled
 def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
-    """Remove the first item that fits from a bin, looking at ``look_at`` items, and return it, or -1 if none fits."""
     before, item = -1, first[at]
     for _ in range(look_at):
         if item < 0:
@@ -433,7 +397,6 @@ LOOK_AHEAD = 32
 
 @compiled
 def _gap(lengths: Longs, following: Longs, taken: Longs, capacity: int) -> int:
-    """Return the space left in a sample that is filled with documents in order."""
     document, space, passed_over = following[len(lengths)], capacity, 0
     while document != len(lengths) and space > 0 and passed_over < LOOK_AHEAD:
         size = lengths[document] - taken[document]
@@ -466,13 +429,9 @@ def fill_in_order(
 ) -> None:
     """Plan all documents in order, with little padding and few cuts.
 
-    Args:
-        lengths: int64 [documents], tokens of each.
-        capacities: int64, ascending.
-        threshold: maximum share of padding in a sample.
-        following: int64 [documents + 1], working memory.
-        taken: int64 [documents], zeros.
-        placed: room for the plan.
+    ``lengths``, int64 [documents], ``capacities``, int64, ascending, and ``threshold`` are those of
+    :func:`fill_buckets`; ``following``, int64 [documents + 1], is working memory and ``taken``, int64 [documents],
+    zeros.
     """
     # The remaining documents are a linked list that begins at the entry after the last, which also marks its end.
     none = len(lengths)
@@ -506,7 +465,6 @@ def fill_in_order(
 
 @compiled
 def _longest(sizes: Longs, first: int, stop: int) -> int:
-    """Return the longest piece, the first one if several are equally long."""
     longest = first
     for piece in range(first + 1, stop):
         if sizes[piece] > sizes[longest]:
@@ -518,10 +476,8 @@ def _longest(sizes: Longs, first: int, stop: int) -> int:
 def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
     """Cut the longest piece of each sample into chunks, and put the other pieces between them in order.
 
-    Args:
-        plan: the samples.
-        chunk: maximum tokens of a chunk; a sample without a longer piece is unchanged.
-        placed: room for the same samples, and twice as many pieces.
+    A sample without a piece of more than ``chunk`` tokens is unchanged. ``placed`` has room for the same samples, and
+    twice as many pieces.
     """
     first = 0
     for sample in range(plan.counts[1]):
@@ -531,7 +487,7 @@ def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
             _spread(plan, first, stop, longest, chunk, placed)
         else:
             for piece in range(first, stop):
-                _copy(plan, piece, 0, plan.sizes[piece], placed)
+                _place(placed, plan.documents[piece], plan.starts[piece], plan.sizes[piece])
         close(placed, plan.capacities[sample])
         first = stop
 
@@ -540,9 +496,8 @@ def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
 def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, placed: Placed) -> None:
     """Put the pieces of a sample between chunks of the longest.
 
-    The number of chunks is the smallest with at most ``chunk`` tokens each, and their lengths differ by at most one
-    token. Each other piece goes into the gap that would contain its middle if the tokens of all others were spread
-    evenly over the gaps. Chunks without another piece between them stay one piece.
+    The number of chunks is the smallest with at most ``chunk`` tokens each. Each other piece goes into the gap that
+    would contain its middle if the tokens of all others were spread evenly over the gaps.
     """
     size, others = plan.sizes[longest], -plan.sizes[longest]
     for piece in range(first, stop):
@@ -556,19 +511,10 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
         before += plan.sizes[piece]
         end = (gap + 1) * size // chunks
         if end > taken:
-            _copy(plan, longest, taken, end - taken, placed)
+            _place(placed, plan.documents[longest], plan.starts[longest] + taken, end - taken)
             taken = end
-        _copy(plan, piece, 0, plan.sizes[piece], placed)
-    _copy(plan, longest, taken, size - taken, placed)
-
-
-@compiled
-def _copy(plan: Placed, piece: int, skipped: int, size: int, placed: Placed) -> None:
-    """Copy ``size`` tokens of a piece into the current sample, skipping the first ``skipped``."""
-    at = placed.counts[0]
-    placed.documents[at], placed.starts[at] = plan.documents[piece], plan.starts[piece] + skipped
-    placed.sizes[at] = size
-    placed.counts[0] = at + 1
+        _place(placed, plan.documents[piece], plan.starts[piece], plan.sizes[piece])
+    _place(placed, plan.documents[longest], plan.starts[longest] + taken, size - taken)
 
 
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
@@ -576,7 +522,6 @@ BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
 """Names of the ways in which :class:`Buckets` chooses documents."""
 KEEP_ORDER = ("in-order", "interleaved")
-"""Planners with samples of consecutive documents."""
 
 
 @dataclass(frozen=True)
@@ -588,37 +533,33 @@ class Buckets(Strategy):
     * line 3, "select bucket from B to fit d1": the smallest capacity that holds the longest remaining document, or the
       largest if none does.
     * lines 4 to 6, "for each document, if it fits, add it": the longest that fits is next, until none does.
-    * lines 7 to 9, "else if bucket is empty": this applies only to a first document that is longer than the largest
-      bucket. It fills the bucket, and its rest is put back in front of documents of the same length. The paper omits to
-      set b to 0, and to sort again.
-    * line 12, "r = capacity - b": b has been lowered to the space left, so this would be the space used, and the chunk
-      of line 14 would not fit. The comment, "remaining space", is followed instead: r = b.
+    * lines 7 to 9, "else if bucket is empty": only a first document that is longer than the largest bucket fills it,
+      and its rest is put back in front of documents of the same length. The paper omits to set b to 0, and to sort
+      again.
+    * line 12, "r = capacity - b": b has been lowered to the space left, so the comment, "remaining space", is followed:
+      r = b.
     * line 13, "r / capacity > P": a gap of more than the share P of its bucket is filled, a smaller one is padded. 0
       pads only if no document is left, 1 never cuts a document to fill a gap.
-    * line 14, "chunk from shortest document": the shortest remaining one. It is longer than the gap, or it would have
-      been placed, so its first r tokens fill the gap and the rest is put back. If no document is left, the gap is
-      padded.
+    * line 14, "chunk from shortest document": the first r tokens of the shortest remaining one fill the gap and the
+      rest is put back. If no document is left, the gap is padded.
 
     Among documents of one length, the one cut last is first, then the given order.
 
     ``planner="exact-fill"`` chooses the last documents of a sample differently: if two or three remaining documents
     fill it to the last token, they are taken instead of the longest that fits. On lengths like those of a web crawl,
-    with P = 1, this gives less padding at the same truncation. Less padding means fewer samples, so r_cat rises a
-    little. On few, long documents it may pad and cut more. ``lc.compose`` measures both; docs/composition.md has
-    figures.
+    with P = 1, this gives less padding at the same truncation. On few, long documents it may pad and cut more.
+    ``lc.compose`` measures both; docs/composition.md has figures.
 
     ``planner="in-order"`` keeps consecutive documents together. A sample begins with the first remaining document, and
     continues with those that fit, until it has passed over 32. It has the smallest capacity with a gap of at most P, or
-    else the one with the smallest share of a gap, which is filled with a chunk of the first remaining document. The
-    next sample continues with that document. It is meant for documents ordered by :class:`longcrawl.long.Related`.
+    else the one with the smallest share of a gap, which is filled with a chunk of the first remaining document. It is
+    meant for documents ordered by :class:`longcrawl.long.Related`.
 
-    ``planner="interleaved"`` makes the same samples, and puts the other documents of a sample between the chunks of its
-    longest, after C. Gao et al., "NExtLong" (2025). Between a chunk and the text that it continues there are then
-    related texts that do not help. The number of chunks is the smallest with at most ``chunk_tokens`` each, and they
-    are of equal length. The other documents are whole and in order, spread by tokens. Such a sample is one text, see
-    :attr:`Plan.joined`, and none of its documents is cut. A sample without a document longer than ``chunk_tokens`` is
-    the same as with "in-order". The paper differs: its negatives are chunks, retrieved for each chunk of a random
-    document, also after the last chunk, and a chunk may be in many samples. Here each token is in one sample.
+    ``planner="interleaved"`` makes the same samples, and puts the other documents of a sample, whole and in order,
+    between equal chunks of its longest, after C. Gao et al., "NExtLong" (2025). Such a sample is one text, see
+    :attr:`Plan.joined`, and none of its documents is cut. The paper differs: its negatives are chunks, retrieved for
+    each chunk of a random document, also after the last chunk, and a chunk may be in many samples. Here each token is
+    in one sample.
 
     Args:
         capacities: capacities of the buckets in tokens, ascending.
@@ -628,8 +569,7 @@ class Buckets(Strategy):
             documents to those of many short ones.
         seed: seed of the shuffle.
         pool_size: consecutive documents planned together, up to twice as many in the last pool. Pools can be planned in
-            parallel, and ``plan_pool`` holds one in memory. ``plan`` and ``join`` hold the plan of all documents,
-            whatever the pool size.
+            parallel, and ``plan_pool`` holds one in memory.
         chunk_tokens: maximum tokens of a chunk, for "interleaved".
 
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
@@ -751,11 +691,8 @@ class MultiBucket(Strategy):
         checked = checked_lengths(lengths)
         buckets = np.minimum(np.searchsorted(self.capacities, checked), len(self.capacities) - 1)
         order = _in_order(len(checked), self.order, self.seed)
-        made = (
-            _chopped(checked, order[buckets[order] == bucket], capacity)
-            for bucket, capacity in enumerate(self.capacities)
-        )
-        return join_plans(made, of_same_documents=True)
+        chosen = ((order[buckets[order] == bucket], capacity) for bucket, capacity in enumerate(self.capacities))
+        return join_plans((_chopped(checked, *each) for each in chosen), of_same_documents=True)
 
 
 class BinPacking(OneCapacity):
@@ -792,7 +729,6 @@ class BestFit(BinPacking):
     context_length: int = 2048
 
     def _assign(self, sizes: Longs, samples: Longs) -> int:
-
         return best_fit(sizes, self.context_length, make_lengths(self.context_length), samples)
 
 
@@ -815,7 +751,6 @@ class FirstFit(BinPacking):
         return f"First-fit-{self.context_length}{pools}"
 
     def _assign(self, sizes: Longs, samples: Longs) -> int:
-
         return first_fit(sizes, self.context_length, samples)
 
 
@@ -823,10 +758,9 @@ class FirstFit(BinPacking):
 class BinnedGreedy(BinPacking):
     """Length-binned greedy packing: samples are filled one after another, from 64 bins of similar lengths.
 
-    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better. A
-    sample begins with an entry of the highest non-empty bin. The next entry comes from the bin for the remaining room,
-    the first that fits among 512, or else from the highest bin below. Entries longer than ``context_length`` are cut
-    into pieces of that length and a rest. Entries keep their order within a bin.
+    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, in their order. A sample begins with an
+    entry of the highest non-empty bin. The next entry comes from the bin for the remaining room, the first that fits
+    among 512, or else from the highest bin below. Longer entries are cut into pieces of ``context_length`` and a rest.
 
     ``pool_size`` entries are packed at a time; None packs all together.
     """
@@ -838,7 +772,6 @@ class BinnedGreedy(BinPacking):
     pool_size: int | None = None
 
     def _assign(self, sizes: Longs, samples: Longs) -> int:
-
         edges = self.context_length * (np.arange(1, BINS) / BINS) ** EXPONENT
         bin_of = np.searchsorted(edges, np.arange(self.context_length + 1), side="right").astype(np.int64)
         return binned_greedy(sizes, self.context_length, bin_of, LOOK_AT, samples)
@@ -884,7 +817,6 @@ def _shuffled(documents: int, seed: int) -> Longs:
 
 
 def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
-    """Concatenate documents in this order, and cut every ``capacity`` tokens."""
     order = order[lengths[order] > 0]
     ends = np.cumsum(lengths[order])
     total = int(ends[-1]) if len(ends) else 0

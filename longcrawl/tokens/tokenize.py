@@ -127,13 +127,11 @@ class Tokenize(TokenizerStage, Rewrite):
 
     ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
     ``"trained"``. In that case :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the
-    documents themselves, with ``end_of_text`` (by default ``<|endoftext|>``) as id 0. Training uses one core.
-    ``train_documents`` limits it to that many documents, those with the smallest keyed hashes of their ids, whatever
-    their order.
+    documents themselves, on one core, with ``end_of_text`` (by default ``<|endoftext|>``) as id 0. ``train_documents``
+    limits it to that many documents, those with the smallest keyed hashes of their ids.
 
-    ``json_escaped`` tokenizes the text as spelled in JSON, without the quotes. LongCrawl64 was made this way, as the
-    tokenizer of a model trained on it shows. It takes 1.21 times as many tokens in English, 3.13 times in Russian.
-    ``ensure_ascii`` is the setting of that escape.
+    ``json_escaped`` tokenizes the text as spelled in JSON, without the quotes, as LongCrawl64 does. It takes 1.21 times
+    as many tokens in English, 3.13 times in Russian. ``ensure_ascii`` is the setting of that escape.
 
     ``end_of_text`` is the token that outputs end documents with. None means the tokenizer's own ``eos_token``, or, if
     it names none, the first usual token that it has.
@@ -215,9 +213,9 @@ class Tokenize(TokenizerStage, Rewrite):
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
         """Train the tokenizer "trained" on documents, and return the stage that uses it.
 
-        The file ``tokenizer.json`` is in a folder of ``directory`` named after its content. It depends on the set of
-        documents, not on their order. Training uses one core, and few texts give fewer than ``vocabulary_size`` tokens.
-        With ``train_documents``, the chosen documents are held in memory.
+        ``tokenizer.json`` is in a folder of ``directory`` named after its content, which does not depend on the order
+        of the documents. Few texts give fewer than ``vocabulary_size`` tokens. With ``train_documents``, the chosen
+        documents are held in memory.
         """
         if not self.needs_fit:
             return self

@@ -275,9 +275,9 @@ def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
     """The time of a part grows with its bytes alone, and that of a word with those of its parts."""
     sizes = []
 
-    def merge(merges, queue, at, length, out, written):
+    def merge(merges, at, length, out, written):
         sizes.append(length)
-        return merge_long(merges, queue, at, length, out, written)
+        return merge_long(merges, at, length, out, written)
 
     monkeypatch.setattr(bpe, "merge_long", merge)
     tables = make_tables(PATTERNS[GPT2_PATTERN], sorted(ranks, key=ranks.__getitem__), 8)
@@ -286,7 +286,7 @@ def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
         sizes.clear()
         address, out = np.int64(text.ctypes.data), np.empty(len(text) + 3, np.uint32)
         bounds = tables.vocabulary.bounds
-        merge_parts.py_func(tables.merges, tables.queue, bounds, address, len(text), out, 0, PART)
+        merge_parts.py_func(tables.merges, bounds, address, len(text), out, 0, PART)
         assert sum(sizes) < 1.2 * len(text)
 
 
