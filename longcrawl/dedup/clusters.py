@@ -155,10 +155,7 @@ def _are_equal(one: Numbers, other: Numbers) -> bool:
 
 @compiled
 def rank_sets(order: Longs, hashed: Wide, conditions: Conditions) -> None:
-    """Write ``conditions.ranks``, so that equal sets have equal ranks and different sets have different ranks.
-
-    ``order`` is int64 [documents], by size, then by ``hashed``, uint64 [documents], a hash of each set.
-    """
+    """Write ``conditions.ranks``, equal for equal sets; ``order`` is by size, then by ``hashed``, a hash of each."""
     ngrams, ranks, first = conditions.ngrams, conditions.ranks, 0
     for at in range(len(order)):
         number, before = order[at], order[max(at - 1, 0)]
@@ -202,10 +199,7 @@ def are_similar(one: int, other: int, conditions: Conditions) -> bool:
 
 @compiled
 def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
-    """Write the Jaccard similarity of every pair, float64 [pairs]; -1 if the ratio of sizes is below ``size_ratio``.
-
-    ``ones`` and ``others`` are int64 [pairs], numbers of documents of ``here`` and of ``there``.
-    """
+    """Write the Jaccard similarity of every pair, float64 [pairs]; -1 if the ratio of sizes is below ``size_ratio``."""
     for pair in range(len(ones)):
         first, second = _of(here, ones[pair]), _of(there, others[pair])
         if min(len(first), len(second)) / max(len(first), len(second)) < size_ratio:
@@ -219,9 +213,7 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
     """Choose for each document of a cluster the first kept one that it is similar to; without one, it is kept itself.
 
-    Of documents with equal n-grams only the first is compared. ``members``, int64 [documents], lists cluster after
-    cluster, ascending within each; ``starts``, int64 [clusters + 1], is the start of each. ``kept``, int64 [documents],
-    gets the document kept in place of each, or itself.
+    ``members`` lists cluster after cluster, ascending within each; ``starts`` is the start of each.
     """
     leaders = np.empty(len(members), np.int64)
     of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
@@ -291,10 +283,7 @@ def find_roots(parents: Numbers) -> None:
 
 @compiled
 def gather_keys(chunk: Wide, numbers: Any, first_band: int, keys: Wide) -> None:
-    """Copy some bands of a chunk, uint64 [documents of the chunk, bands], to ``keys``, [some bands, all documents].
-
-    ``numbers``, int64 [documents of the chunk], is -1 for documents that are not compared.
-    """
+    """Copy some bands of a chunk to ``keys``, uint64 [some bands, all documents]; a number of -1 is not compared."""
     for row in range(len(chunk)):
         number = numbers[row]
         if number >= 0:
@@ -335,10 +324,7 @@ def _next(following: Longs, place: int) -> int:
 
 @allocating
 def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link all pairs of similar documents without comparing any that are already in one cluster.
-
-    ``numbers``, int64 [documents], are in order of rank, have different sets of n-grams and share a band key.
-    """
+    """Link all pairs of similar documents, in order of rank, without comparing any that are already in one cluster."""
     count = len(numbers)
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
     starts, stops = conditions.ngrams.starts, conditions.ngrams.stops
@@ -435,7 +421,6 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
 
 @allocating
 def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents with equal keys, among those with equal upper bits of keys."""
     order = order_by(keys, members)
     first = 0
     for at in range(1, len(members) + 1):
@@ -447,10 +432,7 @@ def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Num
 
 @allocating
 def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
-    """Link all documents that share a key of one band.
-
-    ``packed``, uint64 [documents], is the sorted output of :func:`pack_keys`; ``keys``, uint64 [documents], are whole.
-    """
+    """Link all documents that share one of ``keys``; ``packed`` is the sorted output of :func:`pack_keys`."""
     mask = (_U(1) << _U(bits)) - _U(1)
     first, documents = 0, len(packed)
     while first < documents:
@@ -494,9 +476,7 @@ def near_duplicates(
     The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``.
 
     Args:
-        sketches: in reading order, ``id``; ``bands``, 8 bytes per band, null for a document that is not compared;
-            ``sample``, one byte per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio;
-            ``ngrams`` to verify.
+        sketches: in reading order, see :meth:`longcrawl.dedup.MinHash.sketch`; null ``bands`` are not compared.
         settings: settings of the stage.
         left_out: bool [documents], which documents are ignored because they are already removed.
     """
@@ -558,10 +538,7 @@ def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, c
 
 
 def link_keys(keys: Wide, conditions: Conditions, parents: Numbers) -> Longs:
-    """Link the documents that share a key of a band; return them sorted by the upper 32 bits or more of their keys.
-
-    Documents with equal keys are in the order of their numbers. Other keys with the same upper bits may be among them.
-    """
+    """Link the documents that share a key of a band; return them sorted by the upper 32 bits or more of their keys."""
     bits = max(len(keys) - 1, 1).bit_length()
     packed = np.empty(len(keys), np.uint64)
     pack_keys(keys, bits, packed)
@@ -619,14 +596,14 @@ def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
     return Ngrams(np.concatenate(found), starts[numbers], stops[numbers])
 
 
+def _take_some(rows: npt.NDArray[np.uint8], places: Longs, some: slice) -> npt.NDArray[np.uint8]:
+    return rows[places[some]]
+
+
 def estimate_pairs(
     samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
 ) -> Similarities:
-    """Estimate the similarity of pairs of documents, some pairs at a time.
-
-    ``places``, int64 [pairs], are the positions in ``samples`` of one document of each; ``others`` returns the samples
-    of the other documents of some of the pairs, uint8 [pairs, width].
-    """
+    """Estimate the similarity of documents and ``others``, which returns the samples of some, uint8 [some, width]."""
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
         some = slice(first, first + PAIRS)
@@ -663,11 +640,7 @@ def index_arrays(known: pa.Table) -> Arrays:
 def near_duplicates_of_earlier(
     sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Return the removals (``REMOVAL_SCHEMA``) of documents with a near-duplicate in an index, and a mask of them.
-
-    The first of ``indexes`` with a near-duplicate is named. ``sketches`` are those of
-    :meth:`longcrawl.dedup.MinHash.sketch`.
-    """
+    """Return the removals of documents with a near-duplicate in an index, the first of several, and a mask of them."""
     left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
     removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
     for number, index in enumerate(indexes, 1):
@@ -675,7 +648,8 @@ def near_duplicates_of_earlier(
         found = np.flatnonzero(rows >= 0)
         removed, kept, similarities = left[found], rows[found], values[found]
         if settings.verify is None:
-            similarities = _estimate(sketches["sample"], removed, index, kept)
+            samples = index.array("sample", np.uint8, index.documents, None)
+            similarities = estimate_pairs(sketches["sample"], removed, partial(_take_some, samples, kept))
         rule = number_rule("near_duplicate_of_earlier", number, len(indexes))
         ids = take_ids(sketches["id"], removed)
         removals.append(removal_table(ids, rule, index.ids(kept), similarities, settings.verify))
@@ -719,11 +693,6 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
         one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams", np.int32, index.documents)[rows]
         found[np.minimum(one, other) / np.maximum(one, other) < ratio] = -1.0
     return found
-
-
-def _estimate(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
-    earlier = index.array("sample", np.uint8, index.documents, None)
-    return estimate_pairs(samples, places, lambda some: earlier[rows[some]])
 
 
 EDGES = pa.schema([("one", pa.int64()), ("other", pa.int64())])
@@ -963,13 +932,11 @@ def _split_choices(choose: Exchange, partition: int) -> Rows:
 
 
 def _make_members(sections: Sketched, clusters: Exchange, partitions: int, section: int) -> Rows:
-    """Send the sketches of documents that are in clusters, by cluster."""
     for rows in batches(_members_of(sections, clusters.read(section), section, None)):
         yield from cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
 
 
 def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, group: int, _: Tables) -> pa.Table:
-    """Decide about the only group; its sketches are in memory together anyway (``NEAR``)."""
     sketches = sketched.table(group)
     left_out = np.ones(len(sketches), np.bool_)
     left_out[staying(sketches["bands"], group, sketched, earlier)] = False
@@ -977,7 +944,6 @@ def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, 
 
 
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Decide about the documents of some clusters as a single process does about all (``NEAR``)."""
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
     return _compare(pa.concat_tables(found), settings) if found else NEAR.empty_table()
@@ -1049,7 +1015,6 @@ def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, in
 
 
 def _similar_to(near: Exchange, kept: int, group: int) -> tuple[str | None, npt.NDArray[np.float64]]:
-    """Return the id of a kept document if a partition has removals in its favour, and their similarities to it."""
     removals = near.read(group)
     removals = removals.filter(pc.equal(removals["kept"], kept))
     return (removals["kept_id"][0].as_py() if removals.num_rows else None), removals["value"].to_numpy()

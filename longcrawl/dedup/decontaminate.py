@@ -166,12 +166,7 @@ class Decontaminate(TokenizerStage, Edit):
         return (*super().files(), *(each for each in self.against if Path(each).exists()))
 
     def prepare(self) -> None:
-        """Read the evaluation sets, build their index and compile the kernels.
-
-        Raises:
-            StageError: no evaluation set is named, or one cannot be read.
-            TokenizerError: the tokenizer cannot be loaded, or does not map its tokens to bytes.
-        """
+        """Read the evaluation sets, build their index and compile the kernels."""
         if self.unit == "token":
             try:
                 _ = load_encoder(self.tokenizer).token_bytes
@@ -196,11 +191,7 @@ class Decontaminate(TokenizerStage, Edit):
         return {given: checksum(Path(folders[given], DESCRIPTION)) for given in self.against}
 
     def save_index_of_items(self, folder: str | Path) -> None:
-        """Write an index of the evaluation sets, for ``against`` on machines that cannot read them.
-
-        Raises:
-            StageError: an evaluation set cannot be read.
-        """
+        """Write an index of the evaluation sets, for ``against`` on machines that cannot read them."""
         names = [each for each in self.against if not _is_index(each)]
         evaluation_sets.write_evaluation_index(Path(folder), _read(tuple(names), self.columns), self._ngrams)
 
@@ -237,7 +228,8 @@ class Decontaminate(TokenizerStage, Edit):
         elif self.policy == "mask":
             table = with_column(table, "masked", masked_column(found.rows, places, table.num_rows))
         elif self.policy == "tag":
-            table = with_column(table, CONTAMINATION, _tagged(found, table.num_rows))
+            spans = {"item": found.items, "start": pa.array(found.places[:, 0]), "end": pa.array(found.places[:, 1])}
+            table = with_column(table, CONTAMINATION, list_by_document(found.rows, spans, len(texts)).cast(TAG_TYPE))
         checks = self._checks(found, places, lengths, pieces)
         if record == "nothing":
             return Edited(table, checks, no_places())
@@ -309,17 +301,9 @@ def _repeated(sets: Sequence[evaluation_sets.EvaluationSet]) -> set[str]:
 
 @lru_cache(maxsize=4)
 def _made(
-    names: tuple[str, ...],
-    _states: tuple[str | None, ...],
-    columns: tuple[str, ...],
-    ngrams: evaluation_sets.Ngrams,
+    names: tuple[str, ...], _states: tuple[str | None, ...], columns: tuple[str, ...], ngrams: evaluation_sets.Ngrams
 ) -> str:
     return str(evaluation_sets.kept_index(_read(names, columns), ngrams))
-
-
-def _tagged(found: evaluation_sets.Found, documents: int) -> pa.Array:
-    spans = {"item": found.items, "start": pa.array(found.places[:, 0]), "end": pa.array(found.places[:, 1])}
-    return list_by_document(found.rows, spans, documents).cast(TAG_TYPE)
 
 
 def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:

@@ -120,7 +120,8 @@ def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
         )
     table = _text_columns((data.select_columns(held) if held else data).with_format("arrow")[:])
     _check_items(table, data.column_names, shown)
-    return EvaluationSet(name, _joined(table))
+    parts = [column.combine_chunks() for column in table.columns]
+    return EvaluationSet(name, pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string())))
 
 
 def kept_name(given: str) -> str | None:
@@ -200,14 +201,12 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _strings(values: pa.ChunkedArray) -> pa.Array:
-    """Return the texts of each row joined by line breaks, "" for none."""
     if not pa.types.is_nested(values.type):
         return pc.fill_null(pc.cast(values.combine_chunks(), pa.large_string()), "")
     return pa.array(["\n".join(_texts(value)) for value in values.to_pylist()], pa.large_string())
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of lists and structs in their order, without ids, images and sounds."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict) and value.keys() != _MEDIUM:
@@ -216,11 +215,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inside in value:
             yield from _texts(inside)
-
-
-def _joined(table: pa.Table) -> pa.Array:
-    parts = [column.combine_chunks() for column in table.columns]
-    return pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
 
 
 Wide = npt.NDArray[np.uint64]
@@ -363,11 +357,7 @@ def _find_ngrams(units: Wide, bounds: Longs, size: int, words: Wide, shift: int)
 
 
 def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
-    """Return the cached index of evaluation sets; it is built if it is missing or damaged.
-
-    Raises:
-        StageError: the cache folder cannot be written.
-    """
+    """Return the cached index of evaluation sets; it is built if it is missing or damaged."""
     digest = hashlib.sha256(json.dumps(ngrams.settings(), sort_keys=True).encode())
     for each in sets:
         data, offsets = text_buffers(each.items)
@@ -423,7 +413,8 @@ class EvaluationIndexes(NamedTuple):
         np.maximum.at(greatest, pairs[starts, 0], overlaps)
         chosen = pairs[np.repeat(overlaps >= min_overlap, np.diff(starts, append=len(pairs)))]
         spans = _separate(_runs(chosen, size))
-        located = self.ngrams.locate(*_dense(texts, spans[:, 0]), spans[:, 1:3])
+        named, rows = np.unique(spans[:, 0], return_inverse=True)
+        located = self.ngrams.locate(texts.take(pa.array(named)), rows.astype(np.int64), spans[:, 1:3])
         whole = located[:, 1] > located[:, 0]
         return Found(spans[whole, 0], located[whole], self._names(spans[whole, 3]), greatest)
 
@@ -492,17 +483,8 @@ def _separate(runs: Longs) -> Longs:
     return separate[separate[:, 2] > separate[:, 1]]
 
 
-def _dense(texts: pa.Array, rows: Longs) -> tuple[pa.Array, Longs]:
-    named, places = np.unique(rows, return_inverse=True)
-    return texts.take(pa.array(named)), places.astype(np.int64)
-
-
 def open_evaluation_index(folder: str, ngrams: Ngrams) -> _Items:
-    """Open an index.
-
-    Raises:
-        FormatError: there is no index, or it was made with other settings, or it is damaged.
-    """
+    """Open an index; FormatError if there is none, it was made with other settings, or it is damaged."""
     index = open_index(folder, STAGE, ngrams.settings())
     keys = index.array(band_names(0)[0], np.uint64, None, 1)
     positions = index.array("positions", np.int64, len(keys))
@@ -512,11 +494,7 @@ def open_evaluation_index(folder: str, ngrams: Ngrams) -> _Items:
 
 @reread_when_changed(4)
 def open_evaluation_indexes(ngrams: Ngrams, *folders: str) -> EvaluationIndexes:
-    """Open indexes and build the filter of their n-grams, 16 to 32 bits for each.
-
-    Raises:
-        FormatError: a folder has no index, or it was made with other settings, or it is damaged.
-    """
+    """Open indexes and build the filter of their n-grams, 16 to 32 bits for each."""
     opened = tuple(open_evaluation_index(folder, ngrams) for folder in folders)
     bits = max(sum(len(each.positions) for each in opened).bit_length() - 2, 1)
     words = np.zeros(1 << bits, np.uint64)

@@ -102,21 +102,16 @@ class EqualHashes(IndexedSurvey):
             left = left.take(np.flatnonzero(found < 0))
         return pa.concat_tables(removals)
 
-    def _with_rank(self, sketches: pa.Table) -> pa.Table:
-        if self.keep == "first":
-            return sketches
-        ids = (name.as_py() for name in sketches["id"])  # a generator, since a list would hold every id as an object
-        return sketches.append_column("rank", pa.array(keyed_hash(ids, self.name, self.seed), pa.uint64()))
-
     def _group(self, sketched: Sketched, earlier: Exchange, group: int) -> tuple[pa.Table, Places]:
-        """Return the sorted documents of a group with their numbers, and the position of each one's leader.
-
-        Documents without a hash, or found in earlier datasets, are not among them.
-        """
+        """Return a group's sorted documents, without those of earlier datasets, and the position of each leader."""
         table = sketched.table(group)
         places = staying(table["hash"], group, sketched, earlier)
         numbers = pa.array(sketched.starts[group] + places)
-        return _ordered(self._with_rank(table.take(places).append_column(DOCUMENT, numbers)))
+        known = table.take(places).append_column(DOCUMENT, numbers)
+        if self.keep == "random":
+            ids = (name.as_py() for name in known["id"])  # a generator, since a list would hold every id as an object
+            known = known.append_column("rank", pa.array(keyed_hash(ids, self.name, self.seed), pa.uint64()))
+        return _ordered(known)
 
     def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
         if sketched.groups == 1:
@@ -291,7 +286,9 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
         stripped = _with_slashes(stripped)
     try:
         split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
-        host, port = spell_host(_host(split.netloc)), split.port
+        spelled = split.netloc.rpartition("@")[2]  # the ``hostname`` of urlsplit would lower a final Σ to ς
+        spelled = spelled[1:].partition("]")[0] if spelled.startswith("[") else spelled.partition(":")[0]
+        host, port = spell_host(spelled), split.port
     except ValueError:
         before, _, asked = stripped.partition("#")[0].partition("?")
         return _spell(before).rstrip("/") + _query(asked, query)
@@ -305,17 +302,11 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
 
 def _checked(url: str) -> str:
-    """Return the URL unless its host is not ASCII and too long: parsing time grows with the square of the length."""
+    """Raise ValueError for a host that is not ASCII and too long: parsing time grows with the square of the length."""
     authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
     if len(authority) > MOST_AUTHORITY and not authority.isascii():
         raise ValueError("no host is that long")
     return url
-
-
-def _host(authority: str) -> str:
-    # The ``hostname`` of urlsplit would lower a final Σ to ς.
-    host = authority.rpartition("@")[2]
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def _with_slashes(url: str) -> str:

@@ -105,10 +105,7 @@ class Index:
         return found
 
     def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Return all pairs of a requested key, uint64 (n,), and a document that has it, as positions of both.
-
-        Only the first ``most`` documents of each key are returned.
-        """
+        """Return the pairs of a requested key, uint64 (n,), and one of its first ``most`` documents, as positions."""
         asked, entries = self.entries(band, keys, most)
         return asked, self.documents_of(band, entries)
 
@@ -126,11 +123,7 @@ class Index:
         return self._places(self.array(band_names(band)[1], np.int64, None)[entries])
 
     def array(self, name: str, dtype: npt.DTypeLike, *shape: int | None) -> npt.NDArray[Any]:
-        """Return another array that the stage saved, mapped; None in the shape accepts any length.
-
-        Raises:
-            CorruptionError: it is missing, has been changed, or has another type or shape.
-        """
+        """Return another array that the stage saved, mapped and checked; None in the shape accepts any length."""
         path = self._whole(f"{name}.npy")
         with unreadable(path, CorruptionError, AGAIN):
             found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
@@ -210,10 +203,7 @@ def write_ids(folder: Path, tables: Iterable[pa.Table]) -> str:
 
 
 def write_array(folder: Path, name: str, pieces: Iterable[npt.NDArray[Any]]) -> str:
-    """Write arrays end to end, as ``numpy.save`` writes a single one; return the name of the file.
-
-    There is at least one array. Those without rows may have another width.
-    """
+    """Write one or more arrays end to end, as ``numpy.save`` writes a single one; return the name of the file."""
     about, rows = dict[str, Any](), 0
     with whole_file(folder / f"{name}.npy") as beside, beside.open("wb") as opened:
         for piece in map(np.ascontiguousarray, pieces):
@@ -322,8 +312,29 @@ class IndexedSurvey(Survey):
         write_index(folder, self.name, self.hashed(), known["id"], self.band_keys(known), {**whole, **totals})
 
     def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:
-        """Write the index as :meth:`save_index` does, from sketches spread over many tasks."""
-        exchange_index(self, kept, folder, engine)
+        """Write the index as :meth:`save_index` does, from sketches in groups; finished parts are not made again."""
+        assert kept.folder is not None, "sketches in memory have save_index"
+        known = Exchange(no_rows, partial(_take_known, self, kept), kept.groups, kept.folder / "known")
+        take_each(known, engine)
+        numbered = replace(kept, rows=tuple(map(known.rows, range(kept.groups))))
+        documents = int(numbered.starts[-1])
+        pieces = -(-documents // PIECE) or 1
+        make, take = partial(_make_keys, self, numbered, pieces), partial(_take_keys, self.words)
+        keys = Exchange(make, take, self.index_bands * pieces, kept.folder / "keys")
+        engine.exchange(keys, range(kept.groups))
+        remove(folder / DESCRIPTION)
+        whole, lengths = self.arrays(known.read(0).slice(0, 0))
+        files: dict[str, Callable[[Path], list[str]]] = {"ids": partial(_write_ids, known)}
+        files |= {name: partial(_write_whole, self, known, name) for name in whole}
+        files |= {name: partial(_write_total, self, known, name) for name in lengths}
+        files |= {band_names(band)[0]: partial(_write_band, keys, pieces, band) for band in range(self.index_bands)}
+        markers = {name: kept.folder / "files" / f"{name}.json" for name in files}
+        waiting = [(markers[name], write) for name, write in files.items() if Marker.read(markers[name]) is None]
+        for _ in engine.tasks(partial(_write_files, folder), waiting):
+            pass
+        made = [Marker.open(marker).resolved_files() for marker in markers.values()]
+        entries = {Path(file).name: entry for each in made for file, entry in each.items()}
+        describe_index(folder, self.name, self.hashed(), documents, self.index_bands, entries)
 
     @abstractmethod
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
@@ -426,35 +437,6 @@ def batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 PIECE = 1 << 22
 
 
-def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: Engine) -> None:
-    """Write the index of documents in groups; finished parts are in ``kept.folder`` and are not made again.
-
-    ``kept`` are the sketches of the documents that a run finally kept. The content of ``folder`` is replaced.
-    """
-    assert kept.folder is not None, "sketches in memory have save_index"
-    known = Exchange(no_rows, partial(_take_known, survey, kept), kept.groups, kept.folder / "known")
-    take_each(known, engine)
-    numbered = replace(kept, rows=tuple(map(known.rows, range(kept.groups))))
-    documents = int(numbered.starts[-1])
-    pieces = -(-documents // PIECE) or 1
-    make, take = partial(_make_keys, survey, numbered, pieces), partial(_take_keys, survey.words)
-    keys = Exchange(make, take, survey.index_bands * pieces, kept.folder / "keys")
-    engine.exchange(keys, range(kept.groups))
-    remove(folder / DESCRIPTION)
-    whole, lengths = survey.arrays(known.read(0).slice(0, 0))
-    files: dict[str, Callable[[Path], list[str]]] = {"ids": partial(_write_ids, known)}
-    files |= {name: partial(_write_whole, survey, known, name) for name in whole}
-    files |= {name: partial(_write_total, survey, known, name) for name in lengths}
-    files |= {band_names(band)[0]: partial(_write_band, keys, pieces, band) for band in range(survey.index_bands)}
-    markers = {name: kept.folder / "files" / f"{name}.json" for name in files}
-    waiting = [(markers[name], write) for name, write in files.items() if Marker.read(markers[name]) is None]
-    for _ in engine.tasks(partial(_write_files, folder), waiting):
-        pass
-    made = [Marker.open(marker).resolved_files() for marker in markers.values()]
-    entries = {Path(file).name: entry for each in made for file, entry in each.items()}
-    describe_index(folder, survey.name, survey.hashed(), documents, survey.index_bands, entries)
-
-
 def _take_known(survey: IndexedSurvey, kept: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
     """Return a group's documents that have keys; chunks are kept as they are, since each becomes a batch of ids."""
     return pa.concat_tables(survey.known(table).drop_columns([survey.key]) for table in kept.read(group))
@@ -548,7 +530,6 @@ def remove_from_index(folder: Path, ids: pa.Array) -> int:
 
 
 def _others(folder: Path, names: list[str], stays: "npt.NDArray[np.bool_]") -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield the arrays other than keys and rows, without the removed documents."""
     flat = {f"{name.removesuffix(ENDS)}s": name for name in names if name.endswith(ENDS)}
     for name in names:
         values = _array(folder, name)

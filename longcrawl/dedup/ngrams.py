@@ -195,7 +195,6 @@ def _mix_32(number: np.uint32) -> np.uint32:
 
 @compiled
 def _stands_alone(data: Bytes, at: int) -> bool:
-    """Whether the character at ``at`` belongs to a script that is written without spaces."""
     point, _ = decode(data, at)
     for row in range(len(_WITHOUT_SPACES)):
         if point <= _WITHOUT_SPACES[row, 1]:
@@ -271,11 +270,7 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 
 @compiled
 def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
-    """Hash the words of normal forms, ``data``, uint8 [bytes], with 64 bytes after the last one.
-
-    ``units``, uint64 [bytes], gets the hash of every word; ``bounds``, int64 [documents + 1], the bounds of each
-    document.
-    """
+    """Hash the words of normal forms, with 64 bytes after the last; ``bounds`` gets those of each document."""
     count, address = np.int64(0), np.int64(data.ctypes.data)
     bounds[0] = 0
     for document in range(len(offsets) - 1):
@@ -423,18 +418,9 @@ def sketch(
 ) -> None:
     """Compute number of n-grams, band keys, sample and, if wanted, n-grams of every document.
 
-    Args:
-        units: uint64 [units], hashes of words or tokens.
-        bounds: int64 [documents + 1], start of each document.
-        n: units in an n-gram.
-        rows: hash values in a band.
-        permutations: ``bands * rows`` of them.
-        scratch: memory for the longest document.
-        counts: int32 [documents], written: number of unique n-grams.
-        keys: uint64 [documents, bands], written: band keys; 0 for a document without n-grams.
-        samples: uint8 [documents, values], written: the low bytes of the first hash values.
-        kept: uint32 [n-grams or 0], written unless empty: the sorted hashes of the unique n-grams.
-        kept_bounds: int64 [documents + 1], written: start of each document in ``kept``.
+    ``counts``, int32 [documents], gets the number of unique n-grams; ``keys``, uint64 [documents, bands], band keys, 0
+    without n-grams; ``samples``, uint8 [documents, values], the low bytes of the first hash values; and ``kept``,
+    uint32, unless empty, the sorted hashes of the unique n-grams, with ``kept_bounds``, int64 [documents + 1].
     """
     kept_bounds[0] = 0
     places = np.empty(256, np.int64)

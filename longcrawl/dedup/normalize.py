@@ -106,11 +106,7 @@ def normalize(texts: pa.Array) -> pa.Array:
 
 
 def normalize_with_sources(texts: pa.Array) -> Normalized:
-    """Return the normal forms with the source position of each byte, which takes 4 bytes per byte.
-
-    Raises:
-        StageError: a text has 2**31 bytes or more.
-    """
+    """Return the normal forms with the source position of each byte; StageError for a text of 2**31 bytes."""
     originals = _filled(texts)
     _, offsets = text_buffers(originals)
     if np.diff(offsets).max(initial=0) >= 1 << 31:
@@ -329,15 +325,10 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
 
 @compiled
 def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, ends: Any, sources: Any) -> None:
-    """Normalise every document of valid UTF-8.
+    """Normalise every document of valid UTF-8, uint8 [bytes], with ``offsets``, int64 [documents + 1].
 
-    Args:
-        data: uint8 [bytes].
-        offsets: int64 [documents + 1], start of each document.
-        forms: lookup tables.
-        out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms end to end.
-        ends: int64 [documents + 1], written: start of each form in ``out``, and the end of the last.
-        sources: int32, as long as ``out``, written as in :class:`Normalized`; or None.
+    ``out``, uint8 [MOST_PER_BYTE * bytes + 8 or more], gets the normal forms end to end; ``ends`` their offsets; and
+    ``sources``, int32, as long as ``out``, the positions in :class:`Normalized`, unless it is None.
     """
     ends[0] = 0
     for document in range(len(offsets) - 1):
@@ -389,11 +380,7 @@ def _first_of_marks(original: Bytes, first: int, kinds: Bytes) -> int:
 def sources_of_spans(
     out: Bytes, ends: Any, sources: Any, data: Bytes, offsets: Any, kinds: Bytes, documents: Any, spans: Any
 ) -> None:
-    """Replace spans of normal forms, int64 [spans, 2], by the bytes of the original documents that they come from.
-
-    ``out``, ``ends`` and ``sources`` are the output of :func:`normalize_all` for ``data`` and ``offsets``;
-    ``documents``, int64 [spans], has the document of each span.
-    """
+    """Replace spans of normal forms, int64 [spans, 2], by the bytes of the original documents that they come from."""
     for row in range(len(documents)):
         document = documents[row]
         first, last = ends[document], ends[document + 1]
@@ -406,8 +393,8 @@ def sources_of_spans(
 def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bool) -> None:  # noqa: FBT001  # numba
     """Convert spans of characters to bytes, or spans of bytes to the characters that are wholly inside them.
 
-    ``rows``, int64 [spans], is the text of each span, int64 [spans, 2]; those of one text follow one another and do not
-    overlap. A span of bytes without a whole character becomes empty or negative.
+    ``rows`` is the text of each span, int64 [spans, 2]; those of one text follow one another and do not overlap. A span
+    of bytes without a whole character becomes empty or negative.
     """
     row, at, characters = -1, 0, 0
     for span in range(len(spans)):

@@ -46,10 +46,9 @@ _MOST = (1 << 40) - 2
 
 
 class TokenStore:
-    """Tokens of documents end to end, with a separator after each document.
+    """Tokens of documents end to end, with a separator, which is never a token, after each document.
 
-    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``. The separator is the greatest number of the tokens' type,
-    which is never a token.
+    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``.
     """
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
@@ -72,11 +71,7 @@ class TokenStore:
 
 
 def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> TokenStore:
-    """Write the columns ``id`` and ``tokens`` of all tables to ``folder``, or reuse its content, and open it.
-
-    Raises:
-        StageError: two documents have the same id, or there are 2**40 tokens or more.
-    """
+    """Write ``id`` and ``tokens`` of all tables to ``folder``, or reuse its content; StageError for an id twice."""
     index = folder / _INDEX
     stored = Marker.whole(index)
     if stored is None:
@@ -137,7 +132,6 @@ def separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
 
 
 def _reject_duplicates(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
-    """Compare the ids of documents with equal hashes of their ids."""
     ordered = np.sort(hashes)
     alike = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(alike):
@@ -166,7 +160,6 @@ _LOW = _U(0xFFFFFFFF)
 _HALF = _U(32)
 
 _GRAM_SHARE = 0.6
-"""Gram length as a share of the window length: shorter grams repeat more often, longer ones make more anchors."""
 
 CHUNK = 4096
 """Windows that are hashed together, so that intermediate results stay in the first-level cache."""
@@ -221,11 +214,7 @@ def make_windows(tokens: Tokens, separator: Any, length: int) -> HashedWindows:
 
 @compiled
 def hash_windows(windows: HashedWindows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
-    """Hash ``count`` stretches of ``length`` tokens, one from each token from ``start`` on.
-
-    The hash is the difference of a running sum of token x power, scaled back: unlike in a rolling hash, no step waits
-    for the multiplication of the previous one.
-    """
+    """Hash ``count`` stretches of ``length`` tokens from ``start`` on, as scaled differences of a running sum."""
     tokens, powers, inverse_powers = windows.tokens[start:], windows.powers, windows.inverse_powers
     total = _U(0)
     sums[0] = total
@@ -263,10 +252,7 @@ def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide
 def _changes(
     ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, start: int, carried: Longs, changes: Longs
 ) -> int:
-    """List the windows at which the anchor changes, and those at which documents end; return their number.
-
-    An anchor that enters while an equal one holds is also listed, so that anchors which occur twice are listed twice.
-    """
+    """List the windows at which the anchor changes, or an equal one enters, and those at which documents end."""
     found = 0
     last_separator, was_inside, before, again = carried[0], carried[1] != 0, _U(carried[2]), carried[3] != 0
     for at in range(ends.size):
@@ -287,14 +273,11 @@ def _changes(
 
 @allocating
 def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
-    """List the anchor changes among windows whose first tokens are between ``start`` and ``stop``.
+    """List the anchor changes among windows from ``start`` to ``stop``, not among the last ``length - 1`` tokens.
 
     ``changes``, int64 (n, 2), n at least CHUNK + 1, gets twice a window's place, plus 1 if it is inside a document, and
-    the bits of its anchor's hash. An anchor that holds when the next call begins is listed once more. The last
-    ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
-
-    Returns the first window not processed, which is ``stop`` unless ``changes`` is full, and the number of rows
-    written.
+    the bits of its anchor's hash. An anchor that holds when the next call begins is listed once more. Returns the first
+    window not processed, which is ``stop`` unless ``changes`` is full, and the number of rows written.
     """
     at, length, width = start, windows.length, windows.length - windows.gram + 1
     sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
@@ -329,10 +312,9 @@ def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_h
 
 @allocating
 def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
-    """Count how often each anchor is listed in ``changes``, rows of :func:`list_anchors`, up to two.
+    """Count, up to two, the anchors in rows of :func:`list_anchors` that are of the part of ``share``.
 
-    Only anchors that belong to the part of ``share``, (part, parts, cells), are counted. ``counts`` has two bits per
-    cell: seen once and seen twice.
+    ``share`` is (part, parts, cells). ``counts`` has two bits per cell: seen once and seen twice.
     """
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     for first in range(0, len(changes), CHUNK):
@@ -347,11 +329,10 @@ def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> 
 
 @allocating
 def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened: int, runs: Longs) -> tuple[int, int]:
-    """List runs of windows whose anchors were counted twice as [first, stop) in ``runs``, shape (n, 2).
+    """List runs of windows whose anchors were counted twice as [first, stop) in ``runs``, shape (changes // 2 + 1, 2).
 
-    ``changes``, ``share`` and ``counts`` are those of :func:`count_anchors`, and n is at least half of the changes plus
-    1. ``opened`` is the first window of a run that continues from an earlier call, or -1. Returns its value for the
-    next call, and the number of rows written.
+    ``opened`` is the first window of a run that continues from an earlier call, or -1. Returns its value for the next
+    call, and the number of rows written.
     """
     written = 0
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -384,10 +365,7 @@ def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: i
 def _meet(
     windows: HashedWindows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
 ) -> tuple[int, int]:
-    """Find an earlier window with the same tokens; return its place and the number of tokens that they have in common.
-
-    A window without one is entered in the table, while there is room; the number is then 0.
-    """
+    """Find an earlier window with the same tokens; return its place and how many are equal, 0 if it is entered now."""
     tag = mixed >> _HALF & _TAG
     slot, size = (mixed & _LOW) * _U(table.size) >> _HALF, _U(table.size)
     while table[slot] != _U(0):
@@ -425,9 +403,9 @@ def match_windows(
 ) -> None:
     """Look up the windows of ``runs`` that belong to a part, and write every stretch of tokens shared by two places.
 
-    The table maps the hash of a window to the first place of its tokens: an entry is 24 bits of the hash and 40 of the
-    place plus 1, and 0 is empty. Tokens are also compared beyond the window's end: windows inside the common stretch
-    are known to repeat earlier ones and are skipped.
+    An entry of ``table`` is 24 bits of a window's hash and 40 of the first place of its tokens plus 1; 0 is empty.
+    Tokens are also compared beyond the window's end: windows inside the common stretch are known to repeat and are
+    skipped.
 
     Args:
         windows: the last token is a separator.
@@ -484,11 +462,7 @@ def sample_hashes(
     state: Longs,
     hashes: Wide,
 ) -> None:
-    """Write the hashes of windows of ``runs`` that have none of the bits ``sampled``.
-
-    The other arguments are those of :func:`match_windows`; ``FOUND`` counts the hashes written, over all calls.
-    Sampling is done when ``RUN`` is the number of runs, or when ``hashes`` is full.
-    """
+    """Write the hashes of windows of ``runs`` that have none of the bits ``sampled``, until ``hashes`` is full."""
     sums, chunk = np.empty(CHUNK + 2 * windows.length, np.uint64), np.empty(CHUNK + 2 * windows.length, np.uint64)
     mapped = 0
     while state[RUN] < len(runs):
@@ -512,10 +486,7 @@ def sample_hashes(
 
 @compiled
 def join(spans: Longs) -> int:
-    """Join, in place, stretches that overlap or touch and are sorted by start; return the number of joined stretches.
-
-    A joined stretch keeps the least third number, if there is one, of those with the same start.
-    """
+    """Join, in place, stretches that overlap or touch and are sorted by start; return how many are left."""
     kept, linked = 0, spans.shape[1] > 2
     for row in range(len(spans)):
         if kept > 0 and spans[row, 0] <= spans[kept - 1, 1]:
@@ -531,7 +502,6 @@ def join(spans: Longs) -> int:
 
 
 STRETCH = 1 << 18
-"""Greatest number of windows processed together."""
 ROWS = 1 << 24
 """Greatest number of tokens in the rows of these windows, one row per window."""
 
@@ -573,11 +543,7 @@ class Segments:
 
 
 def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterator[Segments]:
-    """Yield all windows of ``length`` tokens of documents, as segments.
-
-    ``tables`` have a column ``tokens``, a large list of one unsigned type. ``place`` is that of the first token; a
-    document takes one place more than it has tokens.
-    """
+    """Yield all windows of ``length`` tokens of the column ``tokens``, as segments; ``place`` is of the first token."""
     made, changes = list[HashedWindows](), np.empty((16 * CHUNK, 2), np.int64)
     for table in tables:
         for values, offsets in token_lists(table["tokens"]):
@@ -679,25 +645,21 @@ class RangeWriter:
 
     def add(self, ranges: Longs) -> None:
         """Append a piece: ranges sorted by start."""
-        if len(ranges):
-            self._file.write(np.ascontiguousarray(ranges, "<i8").data)
-            self.counts.append(len(ranges))
+        self.counts.append(0)
+        self.extend(ranges)
 
     def extend(self, ranges: Longs) -> None:
         """Continue the last piece with ranges that start after it."""
-        if self.counts and len(ranges):
-            self._file.write(np.ascontiguousarray(ranges, "<i8").data)
-            self.counts[-1] += len(ranges)
-        else:
-            self.add(ranges)
+        self.counts = self.counts or [0]
+        self._file.write(np.ascontiguousarray(ranges, "<i8").data)
+        self.counts[-1] += len(ranges)
 
 
 @dataclass(frozen=True)
 class RangeFile:
-    """File of ranges [start, stop) in pieces, each sorted by start.
+    """File of ranges [start, stop), two little-endian int64, in pieces, each sorted by start.
 
-    A range is 16 bytes, two little-endian int64, or 24 with a third number (``columns`` 3). A JSON file beside it,
-    written last, gives the number of ranges of each piece.
+    With three ``columns``, each has a further number. A JSON file beside it gives the number of ranges of each piece.
     """
 
     path: Path
@@ -744,11 +706,7 @@ def join_sorted(ranges: Longs) -> Longs:
 
 
 def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
-    """Yield the ranges of all pieces of all files in increasing order, joined as :func:`join` does.
-
-    All files have the same number of columns. About ``memory`` bytes are read at once, but at least 512 ranges of each
-    piece.
-    """
+    """Yield the ranges of all pieces of all files in increasing order, joined, with about ``memory`` bytes at once."""
     firsts = [(file, zip(accumulate(file.pieces, initial=0), file.pieces, strict=False)) for file in files]
     pieces = [_Piece(file, first, count) for file, counted in firsts for first, count in counted]
     columns = max((file.columns for file in files), default=2)
@@ -774,7 +732,6 @@ class _Piece:
         self.held = np.empty((0, file.columns), np.int64)
 
     def fill(self, rows: int) -> None:
-        """Read until ``rows`` ranges are held, or all of the piece."""
         wanted = min(rows - len(self.held), self.unread)
         if wanted > 0:
             self.held = np.concatenate([self.held, self._file.read(self._first, wanted)])
@@ -782,7 +739,6 @@ class _Piece:
             self.unread -= wanted
 
     def take(self, safe: np.int64 | None) -> Longs:
-        """Remove and return the held ranges that start at ``safe`` or before; all of them if it is None."""
         count = len(self.held) if safe is None else int(np.searchsorted(self.held[:, 0], safe, "right"))
         taken, self.held = self.held[:count], self.held[count:]
         return taken
@@ -793,16 +749,9 @@ def find_repeats(
 ) -> Iterator[Longs]:
     """Return, in increasing order, the maximal ranges of tokens covered by windows that occur at least twice.
 
-    Args:
-        store: the tokens.
-        min_tokens: tokens in a window, 1 or more.
-        memory: bytes that the search may hold in addition to the store's 8 bytes per document.
-        folder: folder of the finished passes, a few bytes per token; it belongs to these documents and settings.
-        hash_mask: bits of the hashes that are used; fewer bits only make passes slower.
-
-    Yields:
-        int64 arrays of shape (n, 3): [start, stop) in tokens of the store, never across a separator, and the first
-        other place in the store of the window at the start.
+    The search holds ``memory`` bytes and 8 per document; ``folder``, of these documents and settings, keeps finished
+    passes. ``hash_mask`` has the bits of the hashes that are used. Each range, int64 (n, 3), is [start, stop) in tokens
+    of the store, never across a separator, and the first other place of the window at the start.
 
     Raises:
         StageError: ``folder`` holds passes over other documents or with other settings.
@@ -816,10 +765,7 @@ def find_repeats(
 
 
 def find_among(store: TokenStore, runs: Longs, min_tokens: int) -> Longs:
-    """Return the ranges of :func:`find_repeats`, for windows that fit into a table of 11 bytes each.
-
-    ``runs``, shape (runs, 2), are the windows [first, stop) to compare, in increasing order.
-    """
+    """Return the ranges of :func:`find_repeats` for ``runs``, windows [first, stop) that fit into a table."""
     rows = int((runs[:, 1] - runs[:, 0]).sum() / _LOAD) + _FEW
     table, state, found = np.zeros(rows, np.uint64), np.zeros(STATE, np.int64), list[Longs]()
     buffer = _Buffer(1 << 16, found.append)
@@ -951,7 +897,6 @@ class _Search:
 
     @property
     def _mappable(self) -> int:
-        """Bytes of tokens that may be touched before their pages are released."""
         if self._fits:
             return int(np.iinfo(np.int64).max)
         return max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * self.store.tokens.itemsize)
@@ -966,7 +911,6 @@ class _Search:
 
 
 def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
-    """Return the files of a step, with a progress bar if there are several."""
     shown: Iterable[RangeFile] = progress_bar(files, desc=what, unit="pass", disable=len(files) == 1)
     return shown
 
@@ -984,7 +928,6 @@ class _Buffer:
         return self._rows[self._used :]
 
     def took(self, count: int) -> None:
-        """Keep the first ``count`` free rows; make room if there is none."""
         self._used += count
         if len(self.free) < 2:
             joined = join_sorted(self._rows[: self._used])

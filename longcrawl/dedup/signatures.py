@@ -66,11 +66,7 @@ class SimilarityCurve:
     __repr__ = __str__
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the curve with matplotlib, into ``axes`` or a new figure, and return the axes.
-
-        Raises:
-            StageError: matplotlib is not installed.
-        """
+        """Draw the curve with matplotlib, into ``axes`` or a new figure, and return the axes."""
         if axes is None:
             try:
                 from matplotlib import pyplot as plt
@@ -88,11 +84,7 @@ class SimilarityCurve:
 
 
 def bands_for_threshold(threshold: float, permutations: int, false_positive_weight: float) -> tuple[int, int]:
-    """Return the best (bands, rows) of at most ``permutations`` hash values, as chosen by datasketch's optimiser.
-
-    It minimises the weighted sum of false positives, the area below the curve under the threshold, and false negatives,
-    the area above the curve over it.
-    """
+    """Return the best (bands, rows) of at most ``permutations`` hash values, as chosen by datasketch's optimiser."""
     from datasketch import MinHashLSH
 
     weights = (false_positive_weight, 1.0 - false_positive_weight)
@@ -148,12 +140,7 @@ class NearDuplicates(IndexedSurvey):
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Keep one of all documents that bands link, after removing those of earlier datasets.
-
-        Raises:
-            StageError: a cluster is too large and ``on_large_cluster`` is "error".
-            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-        """
+        """Keep one of all documents that bands link, after removing those of earlier datasets."""
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     @property
@@ -220,11 +207,7 @@ class MinHashSignatures(NearDuplicates):
         return Clustering(self.name, self.curve.bands, self.keep, self.seed, None, "single", None, *bounds)
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
-
-        Raises:
-            StageError: the bands or rows of a signature differ from the release's.
-        """
+        """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (low bytes of the hash values)."""
         ids, given = document_ids(table, self.name), self._signatures(table)
         bands, rows = RPV2_BANDS[self.column]
         there = given.is_valid().to_numpy(zero_copy_only=False)

@@ -97,11 +97,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decided:
-    """Find the spans of all documents, as :meth:`longcrawl.dedup.ExactSubstring.find` does, in many tasks.
-
-    Each span has another one in which its text also occurs. ``sketched`` is that of
-    :meth:`longcrawl.dedup.ExactSubstring.sketch`.
-    """
+    """Find the spans of all documents, as :meth:`longcrawl.dedup.ExactSubstring.find` does, in many tasks."""
     search, groups, place = _Search(min_tokens, sketched), sketched.groups, sketched.place
     anchors = Exchange(search.make_anchors, _take_anchors, groups, place("anchors"))
     engine.exchange(anchors, range(groups))
@@ -197,15 +193,12 @@ class _Search:
         keys, frequent = (repeated[name].to_numpy() for name in REPEATED.names)
         table = _KeyTable(keys)
         for segments in self.segments(group):
-            at = table.find(_whole_keys(segments.keys, self.sketched.groups))
+            # numbered as by the step "anchors": the partition, and 32 bits independent of it
+            partitions = key_ranges(segments.keys, self.sketched.groups).astype(np.uint64)
+            at = table.find(partitions << _HALF | segments.keys & _LOW)
             known = np.flatnonzero(at >= 0)
             often = frequent[at[known]]
             yield segments.take(known[~often]), segments.take(known[often])
-
-
-def _whole_keys(keys: Wide, partitions: int) -> Wide:
-    """Return anchors as numbered by the step "anchors": the partition, and 32 bits independent of it."""
-    return key_ranges(keys, partitions).astype(np.uint64) << _HALF | keys & _LOW
 
 
 def _firsts_of_equal(values: npt.NDArray[Any]) -> Longs:
@@ -350,11 +343,7 @@ class Unit(Protocol):
         """Return the ids of large strings, none for null, as one unsigned type whose greatest number never occurs."""
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Return the UTF-8 bytes of spans of ids, int64 [spans, 2]; they may begin and end inside a character.
-
-        ``rows``, int64 [spans], is the text of each span, in increasing order; the spans of one text are sorted and do
-        not overlap. ``texts`` has no nulls.
-        """
+        """Return the UTF-8 bytes of sorted spans of ids, int64 [spans, 2], which may begin or end inside characters."""
 
 
 @stage
@@ -414,10 +403,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     memory: int = 1 << 30
     code_version: ClassVar[str] = "4"
     only_with: ClassVar[Conditions] = MappingProxyType(
-        {
-            "max_share": {"policy": ("drop-partial",)},
-            "min_characters": {"policy": ("cut", "mask")},
-        }
+        {"max_share": {"policy": ("drop-partial",)}, "min_characters": {"policy": ("cut", "mask")}}
     )
     copies_share = "passages"
 
@@ -433,12 +419,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
             raise StageError(f"exact_substring.min_characters must be 0 or more, got {self.min_characters}")
 
     def prepare(self) -> None:
-        """Load the tokenizer.
-
-        Raises:
-            StageError: its tokens cannot be mapped to bytes of a text.
-            TokenizerError: it cannot be loaded.
-        """
+        """Load the tokenizer; StageError if its tokens cannot be mapped to bytes of a text."""
         self._unit()
 
     def sketch(self, table: pa.Table) -> pa.Table:
@@ -552,23 +533,14 @@ def masked_column(rows: Longs, places: Longs, documents: int) -> pa.Array:
 
 @lru_cache(maxsize=4)
 def make_unit(name: str, tokenizer: str) -> Unit:
-    """Return the unit with this name, one of ``UNITS``; only "token" uses ``tokenizer``.
-
-    Raises:
-        StageError: the tokenizer cannot map tokens to bytes.
-        TokenizerError: the tokenizer cannot be loaded.
-    """
+    """Return the unit with this name, one of ``UNITS``; StageError if tokens cannot be mapped to bytes."""
     if name == "token":
         return Tokens(tokenizer)
     return Characters() if name == "character" else Bytes()
 
 
 def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-    """Return the characters (code points) that are wholly inside spans of ids; arguments as for ``Unit.to_bytes``.
-
-    Returns:
-        int64 [spans, 2], start and stop in characters; a span without a whole character is empty.
-    """
+    """Return the characters that are wholly inside spans of ids, int64 [spans, 2]; see ``Unit.to_bytes``."""
     places = unit.to_bytes(texts, rows, spans)
     convert_spans(*text_buffers(texts), rows, places, False)
     places[:, 1] = places.max(axis=1)

@@ -135,10 +135,7 @@ _UNTOUCHED = {"Cn", "Co", "Cs"}
 
 
 class Characters(NamedTuple):
-    """Properties and normal form of every code point.
-
-    The normal form is lower case, then NFD; that of ASCII punctuation is empty.
-    """
+    """Properties and normal form of every code point: lower case, then NFD, or empty for ASCII punctuation."""
 
     flags: npt.NDArray[np.uint16]
     """Flags, shape (0x110000,): constants of this module combined by bitwise or."""
@@ -161,10 +158,7 @@ def load_characters(raw_words: RawWords) -> Characters:
 
 
 def cached_arrays(name: str, build: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays that ``build`` makes for this Python's Unicode version, either shipped or cached on disk.
-
-    Change the name if ``build`` changes.
-    """
+    """Return the arrays that ``build`` makes for this Unicode version; change the name if ``build`` changes."""
     version = unicodedata.unidata_version
     shipped = shipped_arrays(SHIPPED / f"unicode-{version}.npz", name)
     return shipped or kept_arrays(f"unicode-{version}-{name}", "", build)
@@ -226,13 +220,7 @@ def _is_word_to_regex(character: str) -> bool:
     return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or joins_or_is_alphabetic
 
 
-_OTHER_WORDS = (
-    (0x200C, 0x200D),
-    (0x24B6, 0x24E9),
-    (0x1F130, 0x1F149),
-    (0x1F150, 0x1F169),
-    (0x1F170, 0x1F189),
-)
+_OTHER_WORDS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
 """Ranges of the joiners, and of circled and squared letters, which are alphabetic although their category is So."""
 
 _RULES: Rules = {

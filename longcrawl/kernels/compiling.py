@@ -71,10 +71,7 @@ def count_compiled() -> int:
 
 
 class Intrinsic:
-    """A ``numba.extending.intrinsic`` that is created when a kernel that uses it is compiled.
-
-    ``py_func`` returns its signature and a generator of LLVM code.
-    """
+    """A ``numba.extending.intrinsic`` that is created when a kernel that uses it is compiled."""
 
     def __init__(self, py_func: Any) -> None:
         self.py_func = py_func
@@ -144,10 +141,7 @@ class Kernel:
         return dispatcher
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
-        """Compile for the types of arguments, or load the machine code that another process has compiled meanwhile.
-
-        Only one process compiles at a time: numba numbers the files of a function, so two would overwrite each other's.
-        """
+        """Compile for the types of arguments, one process at a time, or load what another one has compiled since."""
         from numba import typeof
 
         folder, was_on = self._entry.stats.cache_path, gc.isenabled()
@@ -256,7 +250,6 @@ def _spell(value: Any) -> str:
 
 
 def _digest(function: Any) -> str:
-    """Return a SHA-256 of a function and of all functions that it calls, also indirectly."""
     reached, waiting, digest = {function}, [function], hashlib.sha256()
     while waiting:
         content, called = _own_content(waiting.pop())
@@ -267,10 +260,7 @@ def _digest(function: Any) -> str:
 
 
 def compiled(function: F) -> F:
-    """Make a kernel that runs without the interpreter lock and is cached on disk.
-
-    It does not count references to arrays, which belong to its caller, so it must not create or return any.
-    """
+    """Make a kernel that is cached on disk, runs without the interpreter lock, and must not create or return arrays."""
     return cast(F, Kernel(function, _nrt=False))
 
 
@@ -285,8 +275,5 @@ def forced_inline(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Make a kernel like :func:`allocating` that numba inlines into its callers, which may be of any kind.
-
-    Each caller compiles it again.
-    """
+    """Make a kernel like :func:`allocating` that numba inlines into its callers, each of which compiles it again."""
     return cast(F, Kernel(function, inline="always"))

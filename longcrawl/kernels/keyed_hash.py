@@ -46,11 +46,7 @@ LAST = (1 << 64) - 1
 
 
 def up_to_hash(table: pa.Table, purpose: str, last: int) -> pa.Table:
-    """Return the documents with a hash of at most ``last``, and their hashes in a column ``HASH``.
-
-    Raises:
-        StageError: a document has no id.
-    """
+    """Return the documents with a hash of at most ``last``, and their hashes in a column ``HASH``."""
     hashes = keyed_hash(document_ids(table, purpose).to_pylist(), purpose, 0)
     return filter_hashes(with_column(table, HASH, pa.array(hashes)), last)
 

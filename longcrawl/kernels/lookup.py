@@ -111,11 +111,7 @@ def read_word_lists(path: str) -> WordLists:
 
 @reread_when_changed(2)
 def read_domain_categories(path: str) -> Mapping[str, int]:
-    """Read domain categories from a JSON file of {domain: number}, plain or .gz.
-
-    Raises:
-        StageError: the file does not exist, or does not have this form.
-    """
+    """Read domain categories from a JSON file of {domain: number}, plain or .gz; StageError for another form."""
     found = _json(Path(path))
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
         raise StageError(f"{path} holds no domain categories; it should be JSON like {{'example.org': 5}}")
@@ -161,8 +157,8 @@ _MIX = _U(0xFF51AFD7ED558CCD)
 def round_to_8_digits(value: float) -> float:
     """Return ``round(value, 8)`` of a nonnegative number, bit for bit like Python, which rounds half to even.
 
-    Numbers near a half are decided by the exact product with 1e8, ``high + low``. From 2**26 on, adjacent floats are
-    further apart than the digits.
+    Numbers near a half are decided by the exact product with 1e8; from 2**26 on, floats are further apart than the
+    digits.
     """
     if not value < 67108864.0:
         return value
@@ -186,9 +182,7 @@ def round_all(values: Any) -> None:
 
 @compiled
 def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
-    """Count the values of at most ``most`` in an ascending int64 array, by binary search.
-
-    ``np.searchsorted`` in a kernel makes every process that loads it import scipy, which takes 0.2 s.
+    """Count the values of at most ``most`` in an ascending int64 array, without scipy, which ``np.searchsorted`` needs.
 
     >>> count_up_to(np.array([2, 4, 4, 7]), 4)
     3
@@ -208,10 +202,7 @@ _RUN = 16
 
 @allocating
 def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the indices that sort int64 keys, by a stable merge sort.
-
-    numba's own sort takes 1 to 2 s to compile for each key type, this one 0.4 s once.
-    """
+    """Return the indices that sort int64 keys, by a stable merge sort, which compiles faster than numba's own."""
     count = len(keys)
     order, merged = np.empty(count, np.int64), np.empty(count, np.int64)
     for at in range(count):
@@ -357,11 +348,7 @@ def _spellings(lower: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _capitals() -> dict[str, list[int]]:
-    """Return the other characters with each lower case, such as K and the Kelvin sign for k.
-
-    All are lowercased as one string, which is ten times as fast. Dotted I is left out, since its lower case has two
-    characters.
-    """
+    """Return the other characters with each lower case, but Dotted I, whose lower case has two characters."""
     points = np.arange(0x110000, dtype="<u4")
     points = points[((points < 0xD800) | (points >= 0xE000)) & (points != ord("\u0130"))]
     lower = np.frombuffer(points.tobytes().decode("utf-32-le").lower().encode("utf-32-le"), "<u4")

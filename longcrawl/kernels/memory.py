@@ -141,10 +141,7 @@ def find_byte(ir: Any, builder: Any, address: Any, byte: Any) -> Any:
 
 
 def _tester(*ranges: bytes, negated: bool = False) -> Any:
-    """Make an intrinsic that tests the 64 bytes at an address and returns one bit per byte.
-
-    Each range is one byte, or the first and the last of several. ``negated``, it finds the bytes in none of them.
-    """
+    """Make an intrinsic that returns a bit for each of 64 bytes: 1 if it is in a range, one byte or first and last."""
 
     @_intrinsic("uint64")
     def find(ir: Any, builder: Any, address: Any) -> Any:
@@ -163,10 +160,7 @@ def _tester(*ranges: bytes, negated: bool = False) -> Any:
 find_spaces = _tester(b"\t\r", b"\x1c ")
 """Test for ASCII white space of ``str.isspace``, including its four separators 0x1C to 0x1F."""
 find_marked = _tester(b"\0\x1f", b"&", b"<", b"\xc2", b"\xe2\xe3", b"\xef")
-"""Test for bytes of HTML text that need handling, except spaces.
-
-These are control characters, ``&``, ``<``, and the first bytes of all white space beyond ASCII and of the zero-width
-mark."""
+"""Test for controls, ``&``, ``<``, and first bytes of white space beyond ASCII and of the zero-width mark, in HTML."""
 find_continuations = _tester(b"\x80\xbf")
 """Test for continuation bytes of UTF-8."""
 find_blanks, find_digits, find_ats, find_colons = _tester(b" "), _tester(b"09"), _tester(b"@"), _tester(b":")

@@ -61,10 +61,7 @@ def make_repeats(words: int) -> Repeats:
 
 @compiled
 def clear(table: npt.NDArray[np.int32], entries: int) -> int:
-    """Clear as much of the table as ``entries`` need, and return the mask of its slots.
-
-    A quarter of the slots is filled, or half if the table would not fit into the processor's first caches.
-    """
+    """Clear as much of the table as ``entries`` need, a quarter filled, or half beyond ``_FEW``; return the mask."""
     size = 16
     while size < (4 if entries < _FEW else 2) * entries:
         size *= 2
@@ -141,14 +138,8 @@ def _same_words(letters: Any, begins: Any, ends: Any, first: int, second: int) -
 def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
     """Number the words, or any other stretches, of a text; return how many are different.
 
-    Args:
-        letters: the text.
-        begins: int64 [words], start of each word in the text.
-        ends: int64 [words].
-        keys: uint64 [words], equal for equal words. Only hashes, marked by ``HASHED``, may be equal for different
-            words.
-        words: number of words.
-        repeats: ``ids``, ``firsts`` and ``counts`` are written.
+    ``keys``, uint64 [words], are equal for equal words. Only hashes, marked by ``HASHED``, may be equal for different
+    words. ``ids``, ``firsts`` and ``counts`` of ``repeats`` are written.
     """
     unique, left = _number(keys, words, repeats.ids, repeats.firsts, repeats.counts, repeats)
     for at in range(left):
@@ -181,10 +172,7 @@ def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: i
 
 @compiled
 def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
-    """Join adjacent (n-1)-grams at the first ``size`` places to n-grams, without most of those that occur once.
-
-    Returns the number of remaining places, and of different n-grams.
-    """
+    """Join adjacent (n-1)-grams to n-grams, most of which repeat; return the number of places and of n-grams."""
     places, grams, pairs, firsts, seen = repeats.places, repeats.grams, repeats.pairs, repeats.gram_firsts, repeats.seen
     joined, mask = 0, forget(seen, size)
     for at in range(size - 1):
@@ -251,13 +239,9 @@ def repeated_words(repeats: Repeats, words: int) -> int:
 
 @compiled
 def repetitions(repeats: Repeats, starts: Any, words: int, characters: Any) -> None:
-    """Count the characters in the most frequent 2- to 4-grams and in all repeated 5- to 10-grams.
+    """Count the characters in the most frequent 2- to 4-grams and in all repeated 5- to 10-grams, float64 [NGRAMS].
 
-    Args:
-        repeats: working memory with the words numbered by :func:`number_words`.
-        starts: int64 [words + 1], start of each word among the characters of all words.
-        words: number of words.
-        characters: float64 [NGRAMS], zeros; the counts are written to it.
+    ``starts``, int64 [words + 1], is the start of each numbered word among the characters of all words.
     """
     size = repeated_words(repeats, words)
     for n in range(2, 11):

@@ -108,14 +108,9 @@ def find_neighbours(
 ) -> None:
     """Find the most similar documents of each document, among those that share a term with it.
 
-    Args:
-        vectors: the vectors of all documents.
-        postings: the postings of ``vectors``.
-        dense: int16 [documents, dimensions]; unless empty, similarity is the product of these vectors.
-        samples: uint8 [documents, width]; ``near`` or more equal bytes exclude near duplicates.
-        near: number of equal bytes; more than the width to allow all documents.
-        found: int32 [documents, most], written: the most similar documents first, then -1.
-        scores: int64 [documents, most], written: dot products.
+    ``dense``, int16 [documents, dimensions], unless empty, has the vectors that are multiplied. Documents with ``near``
+    or more equal bytes in ``samples``, uint8 [documents, width], are near duplicates, not neighbours. ``found``, int32
+    [documents, most], gets the most similar documents first, then -1; ``scores`` their dot products.
     """
     sums, touched = np.zeros(len(found), np.int64), np.empty(len(found), np.int32)
     for document in range(len(found)):
@@ -205,12 +200,7 @@ def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most
 def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -> None:
     """Order documents along greedy paths, each of which continues to the best neighbour that is not in a path yet.
 
-    Args:
-        starts: int64 [documents], all documents in the order in which they may start paths.
-        bounds: see :class:`Graph`.
-        others: see :class:`Graph`.
-        order: int64 [documents], written: the paths one after the other.
-        begins: bool [documents], written: whether a path begins at each position of ``order``.
+    Paths start in the order of ``starts``; ``begins``, bool [documents], gets whether one begins at each position.
     """
     passed = np.zeros(len(starts), np.bool_)
     at = 0
@@ -234,14 +224,8 @@ def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -
 def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, branches: int, order: Longs) -> None:
     """Order documents by trees, each grown breadth first from a document that is not in a tree yet.
 
-    Args:
-        starts: int64 [documents], all documents in the order in which they may start trees.
-        bounds: see :class:`Graph`.
-        others: see :class:`Graph`.
-        lengths: int64 [documents], length of each document.
-        most: total length at which a tree is finished.
-        branches: maximum number of new documents that a document adds to its tree.
-        order: int64 [documents], written: the trees one after the other, also used as the queue of each.
+    Trees start in the order of ``starts`` and are finished at a total of ``most`` of ``lengths``; a document adds up to
+    ``branches``.
     """
     passed = np.zeros(len(starts), np.bool_)
     at = 0

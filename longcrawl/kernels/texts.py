@@ -103,10 +103,7 @@ def begins_with(data: Bytes, at: int, stop: int, wanted: Bytes) -> bool:
 
 @compiled
 def find_unordered(data: Bytes, bounds: npt.NDArray[np.int64], classes: Bytes, found: npt.NDArray[np.bool_]) -> None:
-    """Write to ``found`` whether each text has combining classes out of order, or a class of 255.
-
-    Code points below U+0300 have no combining class and are skipped.
-    """
+    """Write to ``found`` whether each text has combining classes out of order, or a class of 255."""
     base = data.ctypes.data
     for text in range(len(bounds) - 1):
         at, stop, before = bounds[text], bounds[text + 1], 0
@@ -127,11 +124,7 @@ def find_unordered(data: Bytes, bounds: npt.NDArray[np.int64], classes: Bytes, f
 
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
-    """Check the offsets and UTF-8 of texts and return them as large strings.
-
-    Raises:
-        StageError: the column is not one of strings, or its bytes are damaged.
-    """
+    """Check the offsets and UTF-8 of texts, and return them as large strings."""
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
         raise StageError(f"{needed_by} needs a column {name!r} of strings, this one is {texts.type}; cast it first")
     try:
@@ -184,10 +177,6 @@ def fixed_rows(values: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def check_not_masked(table: pa.Table, edited_by: str) -> None:
-    """Check that texts have no loss masks, because editing a text would shift the masked places.
-
-    Raises:
-        StageError: the table has a column ``masked``.
-    """
+    """Raise StageError if texts have loss masks, because editing a text would shift the masked places."""
     if "masked" in table.column_names:
         raise StageError(f"{edited_by} would shift what 'masked' points to; put it before the stage that masks")

@@ -273,11 +273,7 @@ def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
 
 @compiled
 def _cased_word_end(classes: int, at: int, end: int) -> int:
-    """Return the end of capitals followed by small letters, or ``at`` if there are none.
-
-    Both runs include marks and letters without case. Without a small letter after the capitals, the word ends after the
-    last character that fits both runs.
-    """
+    """Return the end of capitals followed by small letters, both with marks and letters without case, or ``at``."""
     both = stop = at
     while stop < end:
         kind, after = _character(classes, stop)
@@ -331,11 +327,7 @@ def _up_to(bits: np.uint64) -> np.uint64:
 
 @compiled
 def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
-    """Return a mask of the ``AHEAD`` bytes from ``at`` on at which a piece ends, as far as bit masks suffice.
-
-    Pieces beyond the last set bit, or all if none is set, are left to ``_piece_end``. They contain characters beyond
-    ASCII, contractions or rare white space, or are cut by the end of these bytes or of the text.
-    """
+    """Return a mask of the ``AHEAD`` bytes from ``at`` on at which a piece ends; ``_piece_end`` finds those beyond."""
     one = _U(1)
     beyond = find_high(at)
     if end - at < AHEAD:
@@ -386,11 +378,7 @@ def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
 def split(
     pattern: int, classes: int, at: int, end: int, starts: Longs, count: np.uint64, most: int
 ) -> tuple[int, np.uint64]:
-    """Write the starts of pieces after the first ``count`` entries, until there are ``most`` or a few more.
-
-    Returns the start of the next piece, and the number of entries: fewer than ``most`` + ``AHEAD``, which ``starts``
-    has room for, also for the excess that ``write_places`` writes.
-    """
+    """Write the starts of pieces after the first ``count`` entries, until there are ``most``, or up to 63 more."""
     while at < end and count < _U(most):
         starts[count] = at
         count += _U(1)
@@ -420,7 +408,7 @@ class Merges(NamedTuple):
     """Lookup tables of joins: ranks of two bytes by index, and of two tokens in a table without collisions.
 
     The one possible slot of a pair is the middle bits of its hash, shifted by the entry of ``moves`` at its highest
-    bits (hash and displace).
+    bits.
     """
 
     bytes: Ranks
@@ -594,7 +582,6 @@ def _set_out(merges: Located, at: int, length: int, tokens: int, keys: int) -> N
 
 @forced_inline
 def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: int) -> np.uint64:
-    """Join the pair with the lowest key, and return the bits of the positions at which tokens then begin."""
     place, rank = lowest & (TOGETHER - 1), lowest >> _KEY_BITS
     after = begins >> _U(place) >> _U(1)
     second = place + 1 + lowest_bit(after)
@@ -1023,16 +1010,7 @@ def _merge_apart(tables: Tables, entry: int, at: int, length: int) -> None:
 
 
 @compiled
-def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs, count: int) -> None:
-    merge_together(merges, together, count)
-    first = np.int64(together.tokens.ctypes.data)
-    for word in range(count):
-        remember(words, entries[word], first + TOKENS_STEP * word, together.lengths[word])
-
-
-@compiled
 def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
-    """Write the keys of pieces, and prefetch their slots in the table."""
     first, size = np.int64(words.table.ctypes.data), len(words.table) // 4
     starts, lows, highs, places, _, _, _ = block
     for piece in range(_U(0), count):
@@ -1045,7 +1023,6 @@ def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
 
 @compiled
 def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
-    """Write the addresses of the words of pieces, list the pieces not found, and return their number."""
     table, listed = np.int64(words.table.ctypes.data), _U(0)
     _, lows, highs, places, entries, missed, _ = block
     for piece in range(_U(0), count):
@@ -1057,10 +1034,7 @@ def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
 
 @compiled
 def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
-    """Find the words of pieces, encode new ones, and write the address of each, or 0 for a piece that is not cached.
-
-    Returns the length of the longest piece that is not cached.
-    """
+    """Find the words of pieces and encode new ones; return the length of the longest piece that is not cached."""
     words, merges, together = tables.words, tables.merges, tables.together
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
     starts, lows, highs, places, entries, missed, fresh = block
@@ -1083,7 +1057,10 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
             else:
                 _merge_apart(tables, entry, start, length)
     if new > _U(0):
-        _merge_new(words, merges, together, fresh, np.int64(new))
+        merge_together(merges, together, np.int64(new))
+        first = np.int64(together.tokens.ctypes.data)
+        for word in range(np.int64(new)):
+            remember(words, fresh[word], first + TOKENS_STEP * word, together.lengths[word])
     return most
 
 
@@ -1091,7 +1068,6 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
 def _write(
     tables: Tables, block: Block, first: np.uint64, count: np.uint64, out: Ranks, written: np.uint64
 ) -> np.uint64:
-    """Write the ranks of the pieces of a block from ``first`` up to ``count``, and return the end."""
     starts, entries, ranks, to = block.starts, block.entries, tables.words.ranks, np.int64(out.ctypes.data)
     for piece in range(first, count):
         entry = entries[piece]
@@ -1221,11 +1197,7 @@ class ByteLevelBPE:
 
 
 def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
-    """Return the ranks of a `*.tiktoken` file, with one base64 token and its rank per line.
-
-    Raises:
-        TokenizerError: a line has another form, the ranks are not 0 to n - 1, or one of the 256 bytes is missing.
-    """
+    """Return the ranks of a `*.tiktoken` file, with one base64 token and its rank per line, of 0 to n - 1."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
@@ -1250,13 +1222,7 @@ class RankFile(NamedTuple):
 
 
 def rank_file(content: bytes, where: str) -> RankFile:
-    """Return the ranks of a `*.tiktoken` file with its pattern and special tokens, which the file does not include.
-
-    Those of cl100k and o200k are recognized by the digest of the file; any other file gets GPT-2's.
-
-    Raises:
-        TokenizerError: see :func:`parse_ranks`.
-    """
+    """Return the ranks, pattern and special tokens of a `*.tiktoken` file, GPT-2's unless its digest is known."""
     ranks = parse_ranks(content, where)
     of_gpt2 = GPT2_PATTERN, {END_OF_TEXT: len(ranks)}
     return RankFile(ranks, *_PUBLISHED.get(hashlib.sha256(content).hexdigest(), of_gpt2))
@@ -1268,11 +1234,7 @@ def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:
 
 
 def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """Return the merge that makes each token of more than one byte, best rank first.
-
-    Raises:
-        TokenizerError: a token is not the join of two tokens of better rank, or tokens are too long.
-    """
+    """Return the merge that makes each token of more than one byte, best rank first; TokenizerError if none does."""
     _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)
     halves = find_halves(tokens).tolist()
@@ -1285,11 +1247,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
 def tokenizer_document(
     ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return the content of a `tokenizer.json` with ``ranks`` as ids; ``special`` None adds an end of text.
-
-    Raises:
-        TokenizerError: see :func:`recover_merges`.
-    """
+    """Return the content of a `tokenizer.json` with ``ranks`` as ids; ``special`` None adds an end of text."""
     spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
     vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
@@ -1322,11 +1280,7 @@ def tokenizer_document(
 
 
 def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
-    """Return the ranks of a `tokenizer.json` that is a byte-level BPE.
-
-    Raises:
-        TokenizerError: it is another model, or has a feature that ranks cannot describe; the message names it.
-    """
+    """Return the ranks of a `tokenizer.json`; TokenizerError names what ranks cannot describe."""
     model = document["model"]
     normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)
     _require_plain_model(model)

@@ -20,7 +20,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +48,6 @@ from longcrawl.tokens.bpe import (
     rank_file,
     tokenizer_document,
 )
-
-if TYPE_CHECKING:
-    from longcrawl.tokens.bpe import Tables
-
 
 CONFIGURATION = "tokenizer_config.json"
 
@@ -104,20 +100,12 @@ def name_tokenizer(instance: Any) -> None:
 
 
 def tokenizer_file(tokenizer: str) -> Path:
-    """Return the file of a tokenizer by its name, fetched from the Hub or converted if necessary.
-
-    Raises:
-        TokenizerError: nothing is there, or it cannot be converted.
-    """
+    """Return the file of a tokenizer by its name, fetched from the Hub or converted if necessary."""
     return local_file(tokenizer) or _from_hub(tokenizer)
 
 
 def local_file(tokenizer: str) -> Path | None:
-    """Return the local file that ``tokenizer`` names, or None if it names a repository on the Hub.
-
-    Raises:
-        TokenizerError: it has the form of a path, and nothing is there.
-    """
+    """Return the local file that ``tokenizer`` names, or None if it names a repository on the Hub."""
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
         if _is_there(file) and file.is_file():
@@ -177,11 +165,7 @@ class TokenizerStage(Stage):
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
-    """Restore a pickled stage with a field ``tokenizer``; `datasets` distinguishes stages by their pickled form.
-
-    Raises:
-        TokenizerError: the tokenizer's file has changed.
-    """
+    """Restore a pickled stage with a field ``tokenizer``; TokenizerError if its file has changed."""
     made = make(*arguments)
     if digest is not None and tokenizer_digest(made.tokenizer) != digest:
         raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage again")
@@ -225,7 +209,6 @@ def _from_hub(repository: str) -> Path:
 
 
 def _fetch_configuration(repository: str) -> None:
-    """Fetch the file that names the ``eos_token`` of a tokenizer on the Hub, and warn if it is not available."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -316,7 +299,7 @@ class BytePairs:
         self._lock = threading.Lock()
 
     @cached_property
-    def _tables(self) -> "Tables":
+    def _tables(self) -> bpe.Tables:
         tokens = sorted(self._bpe.ranks, key=self._bpe.ranks.__getitem__)
         return make_tables(PATTERNS[self._bpe.pattern], tokens, self._room)
 
@@ -376,10 +359,7 @@ class Tiktoken:
         self._lengths[[*bpe.ranks.values()]] = [len(token) for token in bpe.ranks]
         with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
             self._encoding = tiktoken.Encoding(
-                "longcrawl",
-                pat_str=bpe.pattern,
-                mergeable_ranks=dict(bpe.ranks),
-                special_tokens={},
+                "longcrawl", pat_str=bpe.pattern, mergeable_ranks=dict(bpe.ranks), special_tokens={}
             )
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
@@ -441,11 +421,7 @@ class Tokenizers:
         return text
 
     def ids_by_name(self) -> dict[str, int]:
-        """Return the ids of all tokens, including added ones, by their spelling.
-
-        Raises:
-            TokenizerError: there are none, or an id is ``MOST_IDS`` or more.
-        """
+        """Return the ids of all tokens, including added ones, by their spelling: some, and less than ``MOST_IDS``."""
         ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         greatest = max(ids.values(), default=-1)
         if not 0 <= greatest < MOST_IDS:
@@ -534,12 +510,9 @@ def one_thread() -> Iterator[None]:
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
-    """Compare the engines on the probe and on every token of the vocabulary that is valid text.
+    """Compare the engines on the probe and on every token that is valid text; TokenizerError if they differ.
 
     If the pattern is left to tiktoken, also compare where it cuts code points of all kinds.
-
-    Raises:
-        TokenizerError: they differ, or the pattern has an operator that they read differently.
     """
     _require_one_reading(bpe.pattern)
     if bpe.pattern not in PATTERNS:
@@ -572,10 +545,7 @@ def _probes() -> list[str]:
 
 @cache
 def _pairs() -> dict[bytes, int]:
-    """Return ranks of the bytes, and of pairs of a last byte of one character and a first byte of the next.
-
-    A position that only one engine cuts is then visible in the ids. The ranks are random, for pairs that overlap.
-    """
+    """Return ranks of the bytes and, at random, of pairs of a last and a first byte, to see what one engine cuts."""
     ascii_bytes = range(0x80)
     pairs = [*itertools.product((*ascii_bytes, *range(0x80, 0xC0)), (*ascii_bytes, *range(0xC2, 0xF5)))]
     random.Random(0).shuffle(pairs)  # noqa: S311  # any order will do, but always the same
@@ -586,9 +556,6 @@ def require_equal_cuts(pattern: str, *texts: str) -> None:
     r"""Compare where tiktoken and `tokenizers` cut code points of all kinds and other texts, whatever the vocabulary.
 
     Rust's regular expressions and those of Oniguruma differ in ``\w``, ``$`` and letters without case.
-
-    Raises:
-        TokenizerError: they differ, or tiktoken cannot use the pattern.
     """
     import tiktoken
     from tokenizers import Regex, pre_tokenizers
@@ -611,8 +578,7 @@ SHIPPED = Path(__file__).with_name("combining.npz")
 def combining_classes() -> npt.NDArray[np.uint8]:
     """Return the combining class of every code point, or 255 if a text with it may not be NFC.
 
-    255 marks code points that NFC replaces, that it may join to a character before, or that Unicode 14 does not assign.
-    All others are the same in every version of Unicode. A test derives the classes and writes them to the file.
+    NFC replaces those, may join them to a character before, or Unicode 14 does not assign them. A test writes the file.
     """
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
@@ -839,7 +805,6 @@ class _Ranked(NamedTuple):
         return self.bpe.id_of(spelled) if token is None and self.bpe is not None else token
 
     def has_rank(self, token: int) -> bool:
-        """Return whether an id is of a token that texts are split into, or of an added token that they may contain."""
         if self.bpe is None:
             return False
         if any(self.others.get(name) == token for name in self.bpe.added):
@@ -1060,7 +1025,6 @@ def _fingerprint(document: Mapping[str, Any]) -> str:
 
 
 def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
-    """Return the number of text tokens that are encoded to several tokens, and the first of them."""
     texts = [text for text in (token.decode(errors="replace") for token in tokens) if "\ufffd" not in text]
     _, offsets = by_gpt2.encode_texts(pa.array(texts, pa.large_string()))
     several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)

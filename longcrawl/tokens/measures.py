@@ -81,10 +81,7 @@ class Relatedness(NamedTuple):
 
 
 def neighbours(plan: Plan, first: int = 0) -> Longs:
-    """Return the pairs of adjacent documents in samples, among the measured documents: int64 [pairs, 2].
-
-    ``first`` is the number of the first document of ``plan`` among all.
-    """
+    """Return the pairs of adjacent documents in samples, int64 [pairs, 2]; ``first`` is the first document's number."""
     documents = plan.documents[: 0 if first >= DOCUMENTS else None] + first
     pairs = np.stack([documents[:-1], documents[1:]], axis=1)
     inside = np.ones(len(pairs), np.bool_)
@@ -114,10 +111,7 @@ def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
 
 
 def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
-    """Return term vectors of documents, each from its first ``TOKENS`` tokens.
-
-    The weight of a token is (1 + log(count)) * log(documents / documents that have it).
-    """
+    """Return term vectors of documents; a token weighs (1 + log(count)) * log(documents / documents that have it)."""
     texts = [each[:TOKENS] for each in beginnings]
     lengths = np.array([len(each) for each in texts], np.int64)
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
@@ -188,10 +182,7 @@ class Composition:
 
     @property
     def r_tru(self) -> float:
-        """Equation 2: cut documents / documents. A document counts once, however often it is cut.
-
-        A document is not cut if all its pieces are in one sample, as with the planner "interleaved".
-        """
+        """Equation 2: cut documents / documents; one with all its pieces in one sample is not cut."""
         return _ratio(self.cut_documents, self.documents)
 
     @property
@@ -226,10 +217,7 @@ class Composition:
 
     @property
     def r_cat_floor(self) -> float:
-        """Lower bound of ``r_cat`` for samples of these capacities and this padding.
-
-        The samples have placed_tokens / (1 - r_pad) tokens together, and each has at least the smallest capacity.
-        """
+        """Lower bound of ``r_cat`` for samples of these capacities, the smallest at least, and this padding."""
         return _ratio(self.documents * self.buckets[0].capacity, self.capacity) if self.buckets else 0.0
 
     def __str__(self) -> str:
@@ -301,16 +289,9 @@ def _buckets(plan: Plan, capacities: Sequence[int]) -> tuple[Bucket, ...]:
 
 
 def measure_pools(
-    pools: Sequence[Composition],
-    label: str,
-    lengths: npt.NDArray[np.integer[Any]],
-    sizes: npt.NDArray[np.integer[Any]],
+    pools: Sequence[Composition], label: str, lengths: npt.NDArray[np.integer[Any]], sizes: npt.NDArray[np.integer[Any]]
 ) -> Composition:
-    """Measure a plan from the results of :func:`measure` for its pools, all with the same capacities.
-
-    Context is summed over ``lengths``, tokens of each document, and ``sizes``, tokens of each part of a document, in
-    the order of the plan, which determines how sums are rounded.
-    """
+    """Combine measures of pools, and add up context in the order of the plan, which determines how sums are rounded."""
     found = combine(pools, label)
     context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
     return replace(found, context=context, whole_context=whole_context)
@@ -500,11 +481,7 @@ def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
 def default_strategies(
     capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
 ) -> tuple[Strategy, ...]:
-    """Return the strategies that ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets.
-
-    Raises:
-        StageError: the capacities do not ascend, or the threshold is not a share.
-    """
+    """Return the strategies that ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets."""
     sizes = whole_capacities("compose", capacities)
     return (
         *(named_strategy("fixed", [size]) for size in sizes),
@@ -606,9 +583,7 @@ class Comparison:
 
 
 def compare_strategies(
-    lengths: Any,
-    strategies: Sequence[Strategy] | None = None,
-    beginnings: Sequence[npt.NDArray[np.integer[Any]]] = (),
+    lengths: Any, strategies: Sequence[Strategy] | None = None, beginnings: Sequence[npt.NDArray[np.integer[Any]]] = ()
 ) -> Comparison:
     """Plan the same documents with each strategy, by default those of :func:`default_strategies`, and measure.
 

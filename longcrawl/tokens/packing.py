@@ -22,7 +22,7 @@ from longcrawl.errors import LoaderError, StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to
 from longcrawl.kernels.texts import read_only
-from longcrawl.tokens.plan import Longs, PackingPlan, Plan, Strategy, check_capacities
+from longcrawl.tokens.plan import Longs, PackingPlan, Plan, check_capacities
 from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_long
 
 Ints = npt.NDArray[Any]
@@ -44,19 +44,11 @@ def lay_out(
     counts: Longs,
     filled: Longs,
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
-    """List where the pieces of some samples go, sample by sample.
+    """List where the pieces of some samples of a plan go, sample by sample.
 
-    Returns the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first tokens
-    left for the caller to fill in. The first token of each text is excluded from the loss.
-
-    Args:
-        bounds: int64 [samples of the plan + 1], the pieces of each sample.
-        sizes: int64 [pieces of the plan], tokens of each piece.
-        joined: bool [pieces of the plan], pieces that continue the text of the piece before; empty for none.
-        samples: int64 [samples], the samples to list.
-        rows: int64 [samples], the row of a batch that each goes to.
-        counts: int64 [rows], written: number of texts in each row.
-        filled: int64 [rows], written: number of tokens in each row.
+    ``rows`` is the row of a batch that each sample goes to; ``counts`` and ``filled``, int64 [rows], get its texts and
+    tokens. Returns the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first
+    tokens left for the caller to fill in. The first token of each text is excluded from the loss.
     """
     total = 0
     for sample in samples:
@@ -111,7 +103,7 @@ def fill_pieces(
         base: number of the first of ``tokens``.
         pieces: int64 [7, pieces], in the order of each sample: first token, number of tokens, number of first tokens
             excluded from the loss, sample, position in it, number of the text in it, and position in that text.
-        reset: 1 if positions restart with each text, 0 if they continue.
+        reset: 1 if positions restart with each text and in the padding, 0 if they continue and are 0 there.
         end: id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
     """
@@ -149,17 +141,10 @@ def _fill_pieces(
 
 @allocating
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
-    """Fill the rest of samples after their pieces with padding.
+    """Fill the rest of samples after their pieces, ``filled`` tokens of ``counts`` texts, with padding.
 
-    Returns int64 [samples + 1], bounds of each sample's part of the next array, and the lengths of the texts of each
-    sample, still 0, and of its padding.
-
-    Args:
-        filled: int64 [samples], tokens of each sample.
-        counts: int64 [samples], texts of each sample, which is the document number of its padding.
-        padding: token id of the padding.
-        reset: 1 if positions count the padding from 0, or 0 if they are all 0 in it.
-        out: see :func:`fill_pieces`.
+    ``reset`` and ``out`` are those of :func:`fill_pieces`. Returns int64 [samples + 1], bounds of each sample's part of
+    the next array, and the lengths of the texts of each sample, still 0, and of its padding.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -196,15 +181,9 @@ def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
 
 @compiled
 def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, borders: Ints) -> int:
-    """Find the file of each window, and its first token in that file; return the number of borders.
+    """Find the file and the first token in it of each window; return the number of ``borders`` between runs of files.
 
-    Args:
-        numbers: window numbers, counted over all files.
-        firsts: number of each file's first window, then the total number of windows.
-        length: tokens of a window.
-        slots: written: the index in ``firsts`` of each window's file.
-        starts: written: each window's first token in its file.
-        borders: written: where runs of windows of the same file begin, and the end.
+    ``numbers`` count windows over all files, ``firsts`` are those of each file's first window, then the total.
     """
     found = 0
     for row in range(len(numbers)):
@@ -327,7 +306,10 @@ class Packing:
 
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
         """Group entries into samples, given only their lengths; see :meth:`Strategy.plan`."""
-        return self._strategy().plan(lengths, num_threads)
+        if self.strategy == "best-fit":
+            return BestFit(self.max_length).plan(lengths, num_threads)
+        kind = BinnedGreedy if self.strategy == "length-binned" else FirstFit
+        return kind(self.max_length, pool_size=self.pool_size).plan(lengths, num_threads)
 
     def fill(self, entries: TokenEntries, plan: Plan, samples: Sequence[int] | slice | None = None) -> dict[str, Any]:
         """Copy the tokens of some samples of a plan, by default of all.
@@ -356,23 +338,12 @@ class Packing:
             pieces[2] = np.clip(left, pieces[2], pieces[1])
         flags = np.zeros(0, bool) if entries.loss_mask is None else entries.loss_mask
         out = np.empty((4, len(chosen), self.max_length), np.int64)
-        padding, reset, end = self._rules()
+        padding, reset = self.end_of_text or 0 if self.padding is None else self.padding, int(self.positions == "reset")
+        end = -1 if self.end_of_text is None or self.mask_first != "after-end-of-text" else self.end_of_text
         fill_pieces(entries.tokens, flags, 0, pieces, reset, end, out)
         return padded_rows(out, [pieces], counts, filled, padding, reset)
 
-    def _strategy(self) -> Strategy:
-        if self.strategy == "best-fit":
-            return BestFit(self.max_length)
-        kind = BinnedGreedy if self.strategy == "length-binned" else FirstFit
-        return kind(self.max_length, pool_size=self.pool_size)
-
-    def _rules(self) -> tuple[int, int, int]:
-        padding = self.padding if self.padding is not None else self.end_of_text or 0
-        end = self.end_of_text if self.mask_first == "after-end-of-text" else None
-        return padding, int(self.positions == "reset"), -1 if end is None else end
-
     def _check(self, entries: TokenEntries, plan: Plan, documents: Longs) -> None:
-        """Check the entries of these documents only, so that the cost does not depend on the size of the shard."""
         if (plan.capacities != self.max_length).any():
             raise StageError(
                 f"the plan has sequences of other lengths than {self.max_length:,}: plan with this packing"
@@ -404,11 +375,7 @@ AnyPacking = Name | Packer | Callable[[Longs, int], PackingPlan]
 
 
 def check_packing(packing: Any, max_length: int, positions: str, pad_token: int | None) -> None:
-    """Check that a packing is valid, and that its settings match those of the feed.
-
-    Raises:
-        LoaderError: it is not a packing, or its length, positions, masked tokens or padding differ from the feed's.
-    """
+    """Check that a packing is valid, and that its settings match those of the feed; LoaderError otherwise."""
     if (
         packing not in get_args(Name)
         if isinstance(packing, str)
@@ -493,10 +460,7 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
 def padded_rows(
     out: Longs, pieces: Iterable[Longs], counts: Longs, filled: Longs, padding: int, reset: int
 ) -> dict[str, Any]:
-    """Pad the rows that pieces were copied into, and name their arrays as :meth:`Packing.fill` does.
-
-    ``out`` and ``pieces`` are those of :func:`fill_pieces`, the other arguments those of :func:`fill_padding`.
-    """
+    """Pad the rows that pieces were copied into, and name their arrays as :meth:`Packing.fill` does."""
     borders, lengths = fill_padding(filled, counts, padding, reset, out)
     for each in pieces:
         write_lengths(each, borders, lengths)

@@ -39,10 +39,7 @@ JOINED = "joined"
 
 
 class PackingPlan(Protocol):
-    """Interface of a plan: samples as pieces of documents. All arrays are int64, and a piece has at least one token.
-
-    A piece is a text of its own: in feeds, attention and positions restart with it, except as in :func:`joined_pieces`.
-    """
+    """Interface of a plan: samples as pieces of documents, int64; a piece has at least one token, and is a text."""
 
     @property
     def bounds(self) -> Longs:
@@ -117,10 +114,7 @@ class Plan:
         return pa.table(columns, schema=PIECE_SCHEMA)
 
     def in_buckets(self, shuffled_by: int | None = None) -> "Plan":
-        """Return the plan with its samples sorted by bucket, and shuffled by a seed within each if one is given.
-
-        The position of a sample comes from a keyed hash of the document and start of its first piece, which are unique.
-        """
+        """Return the plan with its samples sorted by bucket, and shuffled by a seed within each if one is given."""
         if shuffled_by is None:
             return self._taken(np.argsort(self.capacities, kind="stable"))
         return self._taken(np.lexsort((self.sample_keys(shuffled_by), self.capacities)))
@@ -195,10 +189,7 @@ def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tu
 
 
 def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Plan:
-    """Join at least one plan into one.
-
-    Unless all plans are ``of_same_documents``, each plan's documents are numbered after those of the plan before.
-    """
+    """Join plans; unless all are ``of_same_documents``, documents are numbered after those of the plan before."""
     parts = list(plans)
     lengths = [plan.lengths for plan in (parts[:1] if of_same_documents else parts)]
     documents = [0] * len(parts) if of_same_documents else np.cumsum([0] + [len(each) for each in lengths[:-1]])
@@ -267,11 +258,7 @@ class Strategy(ABC):
 
 
 def checked_lengths(lengths: Any) -> Longs:
-    """Return lengths in tokens as int64 [documents].
-
-    Raises:
-        StageError: they are not one whole number of 0 or more per document.
-    """
+    """Return lengths in tokens as int64 [documents]; StageError unless each is one whole number of 0 or more."""
     if isinstance(lengths, pa.Array | pa.ChunkedArray):
         if lengths.null_count:
             raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
@@ -294,11 +281,7 @@ def checked_lengths(lengths: Any) -> Longs:
 
 
 def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
-    """Return capacities as a tuple of Python integers.
-
-    Raises:
-        StageError: they are not a list of whole numbers, or do not ascend.
-    """
+    """Return capacities as a tuple of Python integers; StageError unless they are whole numbers and ascend."""
     listed = capacities.tolist() if isinstance(capacities, np.ndarray) else capacities
     if isinstance(listed, Iterable) and not isinstance(listed, str | bytes | Mapping):
         sizes = tuple(listed)
@@ -310,11 +293,7 @@ def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
 
 
 def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
-    """Check that capacities are ascending whole numbers of tokens without repetition.
-
-    Raises:
-        StageError: they are not; the message has valid ones.
-    """
+    """Raise StageError, with valid ones, unless capacities are ascending whole numbers of tokens, each once."""
     if not capacities:
         raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")
     valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})

@@ -147,11 +147,7 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 
 
 
 def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> DocumentWindows:
-    """Read the column ``windows`` of documents with these numbers of tokens.
-
-    Raises:
-        StageError: the column does not hold windows, or they do not cover a document from its first token to its last.
-    """
+    """Read the column ``windows``; StageError if it does not cover documents with these numbers of tokens."""
     lists = column(table, WINDOWS, needed_by)
     if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):
         raise StageError(f"the column {WINDOWS!r} is {lists.type}, it must be {WINDOWS_TYPE}: make it with windows")
@@ -273,11 +269,7 @@ class Shuffle(stages.Survey):
         return pa.table({"id": ids, stages.SORT_KEY: pa.array(keys, pa.uint64())})
 
     def resolve(self, sketches: pa.Table) -> stages.Order:
-        """Sort by key, then by id.
-
-        Raises:
-            StageError: two documents have the same id, so that their order would depend on the input order.
-        """
+        """Sort by key, then by id; StageError if two documents have one id."""
         stages.reject_duplicate_ids(sketches["id"], self.name)
         ordered = pc.sort_indices(sketches, sort_keys=[(stages.SORT_KEY, "ascending"), ("id", "ascending")])
         return stages.Order(ordered.to_numpy().astype(np.int64))

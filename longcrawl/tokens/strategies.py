@@ -250,15 +250,9 @@ def fill_buckets(
     stock: Stock,
     placed: Placed,
 ) -> None:
-    """Plan all documents by Algorithm 1 of "Bucket Pre-training is All You Need".
+    """Plan all documents by Algorithm 1, within ``threshold``, the maximum share of padding in a sample.
 
-    Args:
-        lengths: int64 [documents], tokens of each.
-        capacities: int64, ascending.
-        threshold: maximum share of padding in a sample.
-        exact: whether to choose the last documents of a sample to fill it exactly, if possible.
-        stock: empty, for lengths up to the largest capacity.
-        placed: room for the plan.
+    ``exact``, it chooses the last documents of a sample to fill it exactly, if possible. ``capacities`` ascend.
     """
     largest = capacities[-1]
     _lay_in(lengths, stock, placed, largest)
@@ -282,11 +276,7 @@ def fill_buckets(
 
 @allocating
 def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> int:
-    """Put each item into the fullest sample with room for it, the last filled of several; return the number of samples.
-
-    ``sizes``, int64 [items], are from 1 to ``capacity``; ``used`` is the empty set of numbers up to it. ``samples``,
-    int64 [items], gets the sample of each item.
-    """
+    """Put each item into the fullest sample with room for it, the last filled of several; return how many there are."""
     first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
     count = 0
     for item in range(len(sizes)):
@@ -310,10 +300,7 @@ def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> in
 
 @allocating
 def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
-    """Put each item into the first sample with room for it, and return the number of samples.
-
-    The free room of the samples is the bottom level of a tree in which each node has the larger value of its children.
-    """
+    """Put each item into the first sample with room for it, found in a tree of room; return their number."""
     leaves = 1
     while leaves < len(sizes):
         leaves *= 2
@@ -336,14 +323,10 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
 
 @allocating
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after another from bins of similar sizes, and return the number of samples.
+    """Fill one sample after another from bins of similar sizes, never decreasing in ``bin_of``; return their number.
 
     A sample begins with the first item of the highest bin. The next item comes from the bin for the remaining room: the
-    first one that fits among ``look_at`` items, else the first item of the highest bin below. The sample ends when
-    there is none.
-
-    ``sizes``, int64 [items], are from 1 to ``capacity``; ``bin_of``, int64 [capacity + 1], is the bin of each size,
-    never decreasing; ``samples``, int64 [items], gets the sample of each item.
+    first one that fits among ``look_at`` items, else the first item of the highest bin below.
     """
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)
@@ -427,12 +410,7 @@ def _choose(lengths: Longs, following: Longs, taken: Longs, capacities: Longs, t
 def fill_in_order(
     lengths: Longs, capacities: Longs, threshold: float, following: Longs, taken: Longs, placed: Placed
 ) -> None:
-    """Plan all documents in order, with little padding and few cuts.
-
-    ``lengths``, int64 [documents], ``capacities``, int64, ascending, and ``threshold`` are those of
-    :func:`fill_buckets`; ``following``, int64 [documents + 1], is working memory and ``taken``, int64 [documents],
-    zeros.
-    """
+    """Plan all documents in order, with little padding and few cuts; arguments as in :func:`fill_buckets`."""
     # The remaining documents are a linked list that begins at the entry after the last, which also marks its end.
     none = len(lengths)
     at = none
@@ -474,11 +452,7 @@ def _longest(sizes: Longs, first: int, stop: int) -> int:
 
 @compiled
 def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
-    """Cut the longest piece of each sample into chunks, and put the other pieces between them in order.
-
-    A sample without a piece of more than ``chunk`` tokens is unchanged. ``placed`` has room for the same samples, and
-    twice as many pieces.
-    """
+    """Cut the longest piece of each sample into chunks, if it is longer, and put the other pieces between in order."""
     first = 0
     for sample in range(plan.counts[1]):
         stop = plan.ends[sample]

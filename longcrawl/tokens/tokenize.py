@@ -65,11 +65,7 @@ def loss_mask(
 
 
 def loss_mask_of_tokens(table: pa.Table, lengths: npt.NDArray[np.int64], needed_by: str) -> pa.Array:
-    """Return the column ``loss_mask`` of a table as a list of booleans, of type :data:`LOSS_MASK_TYPE`.
-
-    Raises:
-        StageError: a mask does not have as many values as the document has tokens (``lengths``), or has a null.
-    """
+    """Return ``loss_mask`` as :data:`LOSS_MASK_TYPE`; StageError unless it has a value for each token."""
     flags = column(table, LOSS_MASK, needed_by)
     found = pc.fill_null(pc.list_value_length(flags), 0).to_numpy()
     if not np.array_equal(found, lengths):
@@ -197,7 +193,9 @@ class Tokenize(TokenizerStage, Rewrite):
         kept = table.drop_columns([name for name in _REPLACED if name in table.column_names])
         made = kept.append_column("tokens", lists).append_column("n_tokens", pa.array(np.diff(offsets)))
         if MASKED in table.column_names:
-            return made.append_column(LOSS_MASK, self._loss_mask(table, encoded, encoder))
+            texts: list[str | None] = self._column(table).to_pylist()
+            mask = loss_mask(column(table, MASKED, self.name), texts, encoded, encoder, self._spelled)
+            return made.append_column(LOSS_MASK, mask)
         return made
 
     @property
@@ -248,10 +246,6 @@ class Tokenize(TokenizerStage, Rewrite):
                 f"tokenize.dtype is uint16, but {self.tokenizer!r} has {encoder.vocabulary_size:,} ids: take 'auto'"
             )
         return encoder.dtype if self.dtype == "auto" else np.dtype(self.dtype)
-
-    def _loss_mask(self, table: pa.Table, encoded: EncodedTexts, encoder: Encoder) -> pa.Array:
-        texts: list[str | None] = self._column(table).to_pylist()
-        return loss_mask(column(table, MASKED, self.name), texts, encoded, encoder, self._spelled)
 
     def _column(self, table: pa.Table) -> pa.Array:
         texts = column(table, "text", self.name)
