@@ -122,7 +122,6 @@ class Conditions(NamedTuple):
     similarity: float = 0.0
     """The least Jaccard similarity of their n-grams; 0 for no comparison, and the other fields may then be empty."""
     ngrams: Ngrams = Ngrams(np.zeros(0, np.uint32), _NONE, _NONE)
-    """The n-grams of all documents."""
     ranks: Longs = _NONE
     """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
     refused: Wide = np.zeros(0, np.uint64)
@@ -462,7 +461,6 @@ REFUSED = 1 << 22
 """Number of dissimilar pairs that are remembered, 8 bytes each: pairs that share a band mostly share others."""
 
 PAIRS = 1 << 16
-"""Pairs whose similarity is estimated together."""
 
 MOST_MATCHES = 64
 """Greatest number of earlier documents with one band key that a document is compared with."""
@@ -471,14 +469,10 @@ MOST_MATCHES = 64
 def near_duplicates(
     sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
 ) -> tuple[Longs, Longs, Similarities]:
-    """Compare pairs of documents; return the positions of those to remove, the kept one of each, and their similarity.
+    """Compare documents; return the positions of those to remove, the kept one of each, and their similarity.
 
-    The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``.
-
-    Args:
-        sketches: in reading order, see :meth:`longcrawl.dedup.MinHash.sketch`; null ``bands`` are not compared.
-        settings: settings of the stage.
-        left_out: bool [documents], which documents are ignored because they are already removed.
+    The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``. Null
+    ``bands`` are not compared, nor what ``left_out``, bool [documents], names as removed.
     """
     numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
     ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
@@ -712,15 +706,10 @@ SECTION = 1 << 21
 TABLES = 1 << 24
 """Greatest number of pieces of rows in which the keys of all bands are sent at once."""
 BANDS = 45
-"""Bands in a pass, if all bands together would exceed ``TABLES`` pieces."""
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
-    """Keep one of all documents that bands link; ``earlier`` has the removals of each group, found in earlier datasets.
-
-    Raises:
-        StageError: a cluster is too large and ``on_large_cluster`` is "error".
-    """
+    """Keep one of all documents that bands link; ``earlier`` has the removals of each group, of earlier datasets."""
     compares = settings.verify is not None or settings.min_size_ratio is not None
     if compares and sketched.groups == 1:
         alone = Exchange(no_rows, partial(_compare_alone, settings, sketched, earlier), 1, sketched.place("compared"))
@@ -757,7 +746,6 @@ def _decided(
 def _choose(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Keep one document of each cluster; return the choices by cluster and the removals by section."""
     every, count = range(sections.groups), sections.groups
     make, take = partial(_make_choices, settings, sections, clusters), partial(_take_choices, settings)
     choose = Exchange(make, take, count, sketched.place("choose"))
@@ -783,7 +771,6 @@ def _compare_members(
 
 
 def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> list[Exchange]:
-    """Link documents that share a key, in one pass, or in several if there are very many keys."""
     groups, bands = sketched.groups, settings.bands
     pieces = -(-int(sketched.starts[-1]) // PIECE) or 1
     at_once = BANDS if groups * bands * pieces > TABLES else bands
@@ -859,7 +846,6 @@ def _take_links(_: int, tables: Tables) -> pa.Table:
 
 
 def _find_clusters(links: Sequence[Exchange], clusters: Exchange, sketched: Sketched) -> None:
-    """Join all edges, and write for each section which of its documents are in a cluster with others."""
     documents = int(sketched.starts[-1])
     parents: npt.NDArray[Any] = np.arange(documents, dtype=np.uint32 if documents < 1 << 32 else np.int64)
     for edges in (each.read(partition) for each in links for partition in range(each.partitions)):
@@ -879,7 +865,6 @@ def _join(_: int, tables: Tables) -> pa.Table:
 
 
 def _make_choices(settings: Clustering, sections: Sketched, clusters: Exchange, section: int) -> Rows:
-    """Send the preferred document of each cluster within a section, and the number of its documents there."""
     members = clusters.read(section)
     columns = ["id", "sample", *(["length"] if settings.keep == "longest" else [])]
     waiting = list(_members_of(sections, members, section, columns))
@@ -979,11 +964,7 @@ def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tab
 
 
 def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
-    """Warn of clusters that are too large; of equally large ones, the smallest number of a kept document is named.
-
-    Raises:
-        StageError: ``on_large_cluster`` is "error".
-    """
+    """Warn of large clusters, or raise StageError; of equally large ones, the first kept document is named."""
     if settings.max_cluster is None:
         return ()
     found = list(engine.tasks(partial(_largest, decided, settings.max_cluster), range(decided.partitions)))

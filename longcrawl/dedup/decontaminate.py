@@ -307,18 +307,11 @@ def _made(
 
 
 def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:
-    """Widen passages by ``window`` characters on either side, and count the pieces that each document falls into.
+    """Widen passages by ``window`` characters on either side, and count the pieces of each document before.
 
-    Args:
-        rows: int64 [spans], the document of each passage, in increasing order.
-        places: int64 [spans, 2], start and stop in characters, sorted within a document, none overlapping.
-        lengths: int64 [documents], in characters.
-        window: characters on either side. Between two passages, the first takes its window before the second does.
-        min_piece: a piece with fewer characters is merged into the passage before it or, at the start of the document,
-            into the one after it.
-
-    Returns:
-        The wider passages, and int64 [documents], the number of pieces before short ones are removed.
+    ``places``, int64 [spans, 2], are characters, sorted within a document; ``lengths``, int64 [documents], too. Between
+    two passages, the first takes its window before the second does. A piece with fewer than ``min_piece`` characters is
+    merged into the passage before it or, at the start of the document, into the one after it.
     """
     wide = places.copy()
     first = np.ones(len(rows), bool)

@@ -77,13 +77,7 @@ class EvaluationSet(NamedTuple):
 
 
 def keep_dataset(data: Any) -> str:
-    """Return the name or path of an evaluation set; the texts of a dataset are first written to a file.
-
-    The file is in ``$XDG_CACHE_HOME/longcrawl/evaluation`` and is named after its content.
-
-    Raises:
-        StageError: ``data`` is of another type or has no text, or the folder cannot be written.
-    """
+    """Return the name or path of an evaluation set; the texts of a dataset are first written to the cache folder."""
     if isinstance(data, str | Path):
         return str(data)
     from datasets import Dataset, DatasetDict
@@ -104,13 +98,7 @@ def keep_dataset(data: Any) -> str:
 
 
 def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
-    """Read an evaluation set: a path, or ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` of the Hub.
-
-    The set must have at least one of ``columns``, which make an item; all columns with text if empty.
-
-    Raises:
-        StageError: the set cannot be read, or has no such column.
-    """
+    """Read ``columns`` of a set: a path, or ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` of the Hub."""
     data, name = _opened(given)
     shown = given if kept_name(given) is None else f"the evaluation set {name}"
     held = [column for column in columns if column in data.column_names]
@@ -242,10 +230,8 @@ def find_ngrams(
 ) -> int:
     """Write the n-grams that pass a filter, or all if the filter is empty; return their number.
 
-    ``units``, uint64 [units], are hashes of words or tokens, with the start of each document in ``bounds``. A document
-    of fewer than ``n`` units has none. ``words`` and ``shift`` are those of :func:`fill_filter`. ``documents``,
-    ``places`` and ``keys``, [units], get the document of each n-gram, the unit of its document at which it starts, and
-    its hash.
+    ``words`` and ``shift`` are those of :func:`fill_filter`. ``documents``, ``places`` and ``keys``, [units], get the
+    document of each n-gram, the unit of its document at which it starts, and its hash.
     """
     found, leaving, every = np.int64(0), _U(1), len(words) == 0
     for _ in range(n):
@@ -270,11 +256,7 @@ def find_ngrams(
 
 @compiled
 def convert_words(data: Any, offsets: Any, ends: Wide, rows: Any, spans: Any) -> None:
-    """Convert spans of words in normal forms to bytes, in place: int64 [spans, 2], start and stop.
-
-    ``data`` and ``offsets`` are the normal forms, ``rows``, int64 [spans], the text of each span, in increasing order.
-    ``ends``, uint64 [bytes of the longest + 1], is scratch memory.
-    """
+    """Convert spans of words in normal forms to bytes, in place; ``ends`` is scratch memory for the longest."""
     row = -1
     for span in range(len(spans)):
         if rows[span] != row:
@@ -450,7 +432,6 @@ class Found(NamedTuple):
     places: Longs
     """int64 [spans, 2], start and stop in characters; those of one text are sorted and do not overlap."""
     items: pa.Array
-    """The id of the item of each span."""
     overlaps: npt.NDArray[np.float64]
     """float64 [texts], the greatest share of an item found in each text; 0 without a shared n-gram."""
 

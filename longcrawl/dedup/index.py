@@ -84,7 +84,6 @@ class Index:
     documents: int
     bands: int
     files: Mapping[str, Mapping[str, Any]]
-    """Bytes and SHA-256 of all files by name, as in ``index.json``."""
 
     def find(self, band: int, keys: Keys) -> Places:
         """Return the first document that has each key, uint64 (n, words), or -1 if none has."""
@@ -230,8 +229,6 @@ def describe_index(
 def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     """Open the index of a stage, in ``path`` or in ``index/STAGE`` of a run.
 
-    If a run has two such stages, the second one's index is ``index/STAGE_2``, which must be given in full.
-
     Raises:
         FormatError: there is no index, or it was made with other settings than ``settings``.
     """
@@ -346,11 +343,7 @@ class IndexedSurvey(Survey):
         return self.index == "save"
 
     def used_indexes(self) -> dict[str, str]:
-        """Return the SHA-256 of each ``index.json``, which contains those of all files, by path.
-
-        Raises:
-            FormatError: there is no index at one of the paths, or it was made with other settings.
-        """
+        """Return the SHA-256 of each ``index.json``, which contains those of all files, by path."""
         opened = zip(self.against, self.open_indexes(), strict=True)
         return {path: checksum(index.folder / DESCRIPTION) for path, index in opened}
 
@@ -359,11 +352,7 @@ class IndexedSurvey(Survey):
         self.open_indexes()
 
     def open_indexes(self) -> list[Index]:
-        """Open the indexes in the order in which ``against`` names them.
-
-        Raises:
-            FormatError: there is no index at one of the paths, or it was made with other settings.
-        """
+        """Open the indexes of ``against``; FormatError if there is none, or it was made with other settings."""
         return [open_index(path, self.name, self.hashed()) for path in self.against]
 
 
@@ -502,9 +491,7 @@ ENDS = "_ends"
 def remove_from_index(folder: Path, ids: pa.Array) -> int:
     """Rewrite an index without some documents, if it has any of them; return how many were removed.
 
-    Raises:
-        FormatError: an array has neither a row for each document nor offsets, so its documents are unknown.
-        CorruptionError: a file of it has been changed.
+    FormatError for an array with neither a row for each document nor offsets, CorruptionError for a changed file.
     """
     about = json.loads((folder / DESCRIPTION).read_bytes())
     if problem := next(verify_files(folder, about["files"]), ""):

@@ -47,7 +47,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "refinedweb": {"bands": 450, "rows": 20, "ngram": 5, "unit": "token"},
     }
 )
-"""Published settings by name; see :meth:`MinHash.preset`."""
 
 
 @stage
@@ -225,11 +224,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         return made
 
     def open_indexes(self) -> list[Index]:
-        """Open the indexes in the order in which ``against`` names them.
-
-        Raises:
-            FormatError: there is no index at one of the paths, it was made with other settings, or it lacks n-grams.
-        """
+        """Open the indexes of ``against``; FormatError also for one without n-grams, if they are to be verified."""
         indexes = super().open_indexes()
         for index in indexes:
             if self.verify is not None and not index.has("ngrams"):

@@ -63,7 +63,7 @@ class NormalForms(NamedTuple):
     forms: npt.NDArray[np.uint8]
     """UTF-8 of all forms end to end, each after one byte with its length in bytes."""
     combining: npt.NDArray[np.uint8]
-    """Shape (0x110000,): canonical combining class."""
+    """Canonical combining class."""
 
 
 class Normalized(NamedTuple):
@@ -80,10 +80,7 @@ class Normalized(NamedTuple):
 
         A returned span never begins or ends inside a character, nor with white space or punctuation; a span without one
         whole character gives [0, 0]. Accents and invisible characters go with the character before them, or with the
-        one after them if white space or nothing precedes.
-
-        ``texts``, int64 [spans], has the number of the text of each span; ``spans``, int64 [spans, 2], are in bytes of
-        its normal form.
+        one after them if white space or nothing precedes. ``texts``, int64 [spans], has the text of each span.
         """
         found = np.array(spans, np.int64).reshape(-1, 2)
         originals, kinds = text_buffers(self.originals), load_normal_forms().kinds
@@ -117,11 +114,7 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
 
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
-    """Return the normal forms of large strings without nulls as bytes end to end, and the offset of each.
-
-    At least 64 bytes of undefined content follow. ``sources``, if given, is as long and filled as in
-    :class:`Normalized`.
-    """
+    """Return the normal forms of large strings without nulls as bytes, then 64 undefined ones, and their offsets."""
     data, offsets = text_buffers(originals)
     out = np.empty(_room(offsets), np.uint8)  # untouched pages take no memory
     ends = np.empty(len(originals) + 1, np.int64)
@@ -325,11 +318,7 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
 
 @compiled
 def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, ends: Any, sources: Any) -> None:
-    """Normalise every document of valid UTF-8, uint8 [bytes], with ``offsets``, int64 [documents + 1].
-
-    ``out``, uint8 [MOST_PER_BYTE * bytes + 8 or more], gets the normal forms end to end; ``ends`` their offsets; and
-    ``sources``, int32, as long as ``out``, the positions in :class:`Normalized`, unless it is None.
-    """
+    """Normalise every document of valid UTF-8 to ``out``, with MOST_PER_BYTE * bytes + 8, and write ``ends``."""
     ends[0] = 0
     for document in range(len(offsets) - 1):
         ends[document + 1] = _normalize(
@@ -365,7 +354,7 @@ def _source_of_span(
 
 @compiled
 def _first_of_marks(original: Bytes, first: int, kinds: Bytes) -> int:
-    """Return the start of marks that precede a character and follow white space or nothing, or else the character."""
+    """Return the start of marks before a character that follow white space or nothing, or else the character."""
     at = first
     while at > 0:
         before = last_start(original, at)

@@ -191,7 +191,6 @@ class HashedWindows(NamedTuple):
     tokens: Tokens
     """Unsigned integers, with ``separator`` after each document."""
     separator: Any
-    """A number of the same type as the tokens."""
     length: int
     gram: int
     """Tokens in a gram; the gram with the least hash is a window's anchor."""
@@ -407,15 +406,10 @@ def match_windows(
     Tokens are also compared beyond the window's end: windows inside the common stretch are known to repeat and are
     skipped.
 
-    Args:
-        windows: the last token is a separator.
-        runs: windows [first, stop) in increasing order, shape (runs, 2).
-        share: (part, parts): only windows with a hash in that part are looked up.
-        hash_mask: bits of the hashes that are used; fewer bits only cost time.
-        table: zeros, or the table of the last call; it must have more rows than the windows it may hold.
-        room: windows that the table may hold, tokens compared at once, bytes of tokens to touch before returning.
-        state: see ``RUN``; the search is done when ``RUN`` is the number of runs.
-        spans: shape (n, 3), n at least 2, written: [start, stop) in tokens, and the start of the other stretch.
+    ``runs``, shape (runs, 2), are windows [first, stop) in increasing order; ``share`` is (part, parts); ``room`` the
+    windows that the table may hold, tokens compared at once, and bytes of tokens to touch before returning; ``state``
+    see ``RUN``; and ``spans``, shape (n, 3), n at least 2, gets [start, stop) in tokens, and the start of the other
+    stretch.
     """
     length = windows.length
     sums, hashes = np.empty(SMALL_CHUNK + 2 * length, np.uint64), np.empty(SMALL_CHUNK + 2 * length, np.uint64)
@@ -512,11 +506,9 @@ class Segments:
 
     windows: HashedWindows
     place: int
-    """Place of the first token of the stretch."""
     firsts: Longs
     stops: Longs
     keys: Wide
-    """The mixed hash of each anchor."""
 
     def take(self, chosen: npt.NDArray[Any]) -> "Segments":
         """Return some of the segments."""
@@ -633,7 +625,6 @@ _LINKED = 3
 """Columns of the second step's results: start, stop, and the start of an equal stretch."""
 _NUMBER = 8
 _LEAST_BLOCK = 512
-"""Least number of ranges of a piece that are read at once."""
 
 
 class RangeWriter:
@@ -749,12 +740,9 @@ def find_repeats(
 ) -> Iterator[Longs]:
     """Return, in increasing order, the maximal ranges of tokens covered by windows that occur at least twice.
 
-    The search holds ``memory`` bytes and 8 per document; ``folder``, of these documents and settings, keeps finished
-    passes. ``hash_mask`` has the bits of the hashes that are used. Each range, int64 (n, 3), is [start, stop) in tokens
-    of the store, never across a separator, and the first other place of the window at the start.
-
-    Raises:
-        StageError: ``folder`` holds passes over other documents or with other settings.
+    The search holds ``memory`` bytes and 8 per document; ``folder``, only of these documents and settings, keeps
+    finished passes. ``hash_mask`` has the bits of the hashes that are used. Each range, int64 (n, 3), is [start, stop)
+    in tokens of the store, never across a separator, and the first other place of the window at the start.
     """
     _check_same_search(store, min_tokens, memory, folder)
     if len(store.tokens) < min_tokens:

@@ -29,13 +29,11 @@ class Vocabulary(NamedTuple):
     table: npt.NDArray[np.int32]
     """Open addressing table, shape (a power of two,): word number + 1, or 0 if empty."""
     languages: npt.NDArray[np.int32]
-    """Language number of each word, shape (words,)."""
     bounds: npt.NDArray[np.int64]
     """Start of each word in ``letters``, and the end of the last, shape (words + 1,)."""
     letters: npt.NDArray[Any]
     """All words one after the other: uint32 code points or uint8 bytes."""
     longest: int
-    """Number of letters of the longest word."""
 
 
 class Phrases(NamedTuple):
@@ -47,7 +45,6 @@ class Phrases(NamedTuple):
     bounds: npt.NDArray[np.int64]
     """Start of each phrase in ``words``, and the end of the last, shape (phrases + 1,)."""
     words: npt.NDArray[np.int32]
-    """Word numbers of all phrases one after the other."""
 
 
 def make_vocabulary(
@@ -294,7 +291,6 @@ class PhraseTree(NamedTuple):
     keys: npt.NDArray[np.uint64]
     """Open addressing table of edges, shape (a power of two,): node and code point, or 0 if empty."""
     children: npt.NDArray[np.int32]
-    """Target node of each edge in ``keys``."""
     kinds: npt.NDArray[np.uint8]
     """Kinds of the phrases that end at each node, combined by bitwise or, shape (nodes,)."""
     begins: npt.NDArray[np.bool_]

@@ -162,7 +162,6 @@ find_spaces = _tester(b"\t\r", b"\x1c ")
 find_marked = _tester(b"\0\x1f", b"&", b"<", b"\xc2", b"\xe2\xe3", b"\xef")
 """Test for controls, ``&``, ``<``, and first bytes of white space beyond ASCII and of the zero-width mark, in HTML."""
 find_continuations = _tester(b"\x80\xbf")
-"""Test for continuation bytes of UTF-8."""
 find_blanks, find_digits, find_ats, find_colons = _tester(b" "), _tester(b"09"), _tester(b"@"), _tester(b":")
 find_leads_of_three = _tester(b"\xe0\xff")
 """Test for first bytes of UTF-8 characters with three or four bytes."""
@@ -172,13 +171,12 @@ find_rare_breaks = _tester(b"\x0b\x0d", b"\x1c\x1e")
 """Test for the ASCII line breaks of ``str.splitlines`` other than line feeds."""
 find_apostrophes, find_slashes, find_capitals = _tester(b"'"), _tester(b"/"), _tester(b"AZ")
 find_high = _tester(b"\x80\xff")
-"""Test for bytes of characters beyond ASCII."""
 find_low_continuations = _tester(b"\x80\x9f")
 find_least_leads, find_surrogate_leads = _tester(b"\xe0"), _tester(b"\xed")
 find_rare_leads = _tester(b"\xc0\xc1", b"\xf0\xff")
 """Test for first bytes of four-byte characters, and for bytes that are never valid in UTF-8."""
 find_others = _tester(b"AZ", b"az", negated=True)
-"""Test for bytes other than ASCII letters."""
+"""Bytes other than ASCII letters."""
 find_line_feeds, find_quotes, find_commas, find_dots = (_tester(byte) for byte in (b"\n", b'"', b",", b"."))
 find_zeros, find_ones, find_opening_brackets, find_closing_brackets = (
     _tester(byte) for byte in (b"0", b"1", b"[", b"]")

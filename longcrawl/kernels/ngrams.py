@@ -39,13 +39,10 @@ class Repeats(NamedTuple):
     gram_firsts: npt.NDArray[np.int32]
     gram_counts: npt.NDArray[np.int32]
     pairs: npt.NDArray[np.uint64]
-    """Numbers of the two (n-1)-grams at each of ``places``."""
     waiting: npt.NDArray[np.int32]
     """Words with hashed keys that must be compared letter by letter."""
     keys: npt.NDArray[np.uint64]
-    """Key of each number, at index number + 1."""
     table: npt.NDArray[np.int32]
-    """Open addressing table: number + 1, or 0 if empty."""
     seen: npt.NDArray[np.uint8]
     """Number of occurrences of the keys in each slot, one bit each, at most eight."""
 

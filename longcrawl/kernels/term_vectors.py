@@ -35,16 +35,14 @@ class TermVectors(NamedTuple):
 
 
 class Postings(NamedTuple):
-    """All entries of vectors, sorted by term and descending weight."""
+    """All entries of vectors, sorted by term and descending weight; ``places`` has the posting of each entry."""
 
     documents: npt.NDArray[np.int32]
     weights: npt.NDArray[np.uint16]
     places: npt.NDArray[np.int32]
-    """Index of the posting of each entry of the vectors."""
     firsts: npt.NDArray[np.int32]
-    """Index of the first posting with the same term, for each posting."""
     stops: npt.NDArray[np.int32]
-    """Index after the last posting with the same term, for each posting."""
+    """Index after the last posting with the same term, for each posting; ``firsts`` that of the first."""
 
 
 def make_postings(vectors: TermVectors) -> Postings:

@@ -26,8 +26,6 @@ import base64
 import binascii
 import hashlib
 import heapq
-import itertools
-import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -412,14 +410,12 @@ class Merges(NamedTuple):
     """
 
     bytes: Ranks
-    """Rank of each of the 256 bytes."""
     of_bytes: Ranks
     """Rank of two bytes at 256 * first + second, or ``NONE`` if they do not join."""
     table: Wide
     """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
     moves: Ranks
     multiplier: np.uint64
-    """Multiplier of the hash for which there are no collisions."""
 
 
 TRIED = 32
@@ -536,7 +532,6 @@ TOKENS_STEP, _KEYS_STEP = 144, 128
 _KEY_BITS = 5
 
 _NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
-"""Placeholder for no token, above all ranks."""
 _NO_KEY = np.int64(0xFFFFFFE0)
 
 
@@ -553,7 +548,6 @@ class Together(NamedTuple):
     begins: Wide
     """A bit for every position of a word at which a token begins."""
     waiting: Longs
-    """Words that are not finished."""
     tokens: Ranks
     keys: Ranks
 
@@ -734,9 +728,7 @@ LONGEST_WORD = 128
 """Longest word in bytes that is cached; longer pieces that are not tokens are too rare."""
 PAST_END = AHEAD
 AT_ONCE = 1024 + AHEAD
-"""Words for which a table that is not full has room."""
 KEPT = np.uint64(1 << 63)
-"""Flag of words with ranks that do not fit in the table."""
 
 _WORD_MIX = _U(0x9E3779B97F4A7C15)
 _MIX_HIGH = _U(0xD6E8FEB86659FD93)
@@ -974,9 +966,7 @@ class Block(NamedTuple):
     """Key of each piece (``lows`` and ``highs``), and the first slot of the table for it."""
     entries: Longs
     missed: Longs
-    """Pieces that were not found in their first slots."""
     fresh: Longs
-    """Addresses of new words."""
 
 
 class Tables(NamedTuple):
@@ -1094,10 +1084,9 @@ def _write(
 
 @compiled
 def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs) -> int:
-    """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and the end of each text's ranks.
+    """Write the ranks of all texts and the end of each; return their number, or -1 for a piece beyond ``longest``.
 
     Many pieces, of any number of texts, are split before they are looked up, so that their cache misses overlap.
-    Returns the number of ranks, or -1 if a piece has more than ``longest`` bytes.
     """
     words, block, texts = tables.words, tables.block, len(bounds) - 1
     classes, first = np.int64(tables.classes.ctypes.data), np.int64(text.ctypes.data)
@@ -1176,24 +1165,6 @@ class ByteLevelBPE:
             return None
         rank = self.ranks.get(bytes(spell[character] for character in spelled))
         return rank if rank is None or self.ids is None else int(self.ids[rank])
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return arrays from which :meth:`from_arrays` makes an equal object."""
-        tokens = sorted(self.ranks, key=self.ranks.__getitem__)
-        ids = np.arange(len(tokens), dtype=np.uint32) if self.ids is None else self.ids
-        lengths = np.array([len(token) for token in tokens], np.int64)
-        before = json.dumps([self.pattern, self.normalizer, self.added])
-        joined, split = (np.frombuffer(each, np.uint8) for each in (b"".join(tokens), before.encode()))
-        return {"split": split, "tokens": joined, "lengths": lengths, "ids": ids}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ByteLevelBPE":
-        """Make an object from the arrays of :meth:`to_arrays`, with its ranks in ascending order."""
-        joined, stops = arrays["tokens"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
-        tokens = [joined[start:stop] for start, stop in itertools.pairwise([0, *stops])]
-        ranks = {token: rank for rank, token in enumerate(tokens)}
-        pattern, normalizer, added = json.loads(arrays["split"].tobytes())
-        return cls(pattern, ranks, _unless_ranks(arrays["ids"]), normalizer, tuple(added))
 
 
 def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
@@ -1298,11 +1269,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
     if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
         raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
-    return ByteLevelBPE(pattern, ranks, _unless_ranks(ids), normalizer, added)
-
-
-def _unless_ranks(ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32] | None:
-    return None if np.array_equal(ids, np.arange(len(ids))) else ids
+    return ByteLevelBPE(pattern, ranks, None if np.array_equal(ids, np.arange(len(ids))) else ids, normalizer, added)
 
 
 def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:

@@ -65,9 +65,6 @@ def tokenizer_name(tokenizer: Any) -> str:
 
     A ``PreTrainedTokenizerFast``, or a ``Tokenizer`` of `tokenizers`, is saved without truncation, padding and chat
     template in a folder of ``$XDG_CACHE_HOME/longcrawl`` named after its content.
-
-    Raises:
-        TokenizerError: the object is not a tokenizer that `tokenizers` can write, or the folder cannot be written.
     """
     if isinstance(tokenizer, str | os.PathLike):
         return os.fspath(tokenizer)
@@ -592,7 +589,6 @@ def may_change(texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
 
 
 Encoded: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
-"""Ids of several texts, and the offsets of each text's ids."""
 
 
 class Prepared:
@@ -740,7 +736,6 @@ class EncodedTexts(NamedTuple):
     """Concatenated token ids of several texts: those of text i are ``ids[offsets[i]:offsets[i + 1]]``."""
 
     ids: npt.NDArray[Any]
-    """Ids of all texts, uint16 if the vocabulary allows it, else uint32."""
     offsets: npt.NDArray[np.int64]
 
 
@@ -792,13 +787,22 @@ class _Ranked(NamedTuple):
     """Reason why ranks do not give the same ids, or "" if they do."""
 
     def to_arrays(self) -> Arrays:
-        made = {} if self.bpe is None else self.bpe.to_arrays()
-        return made | {"others": _pack(json.dumps(self.others)), "reason": _pack(self.reason)}
+        parts = None
+        if self.bpe is not None:
+            tokens = [token.decode("latin-1") for token in sorted(self.bpe.ranks, key=self.bpe.ranks.__getitem__)]
+            ids = None if self.bpe.ids is None else self.bpe.ids.tolist()
+            parts = [self.bpe.pattern, tokens, ids, self.bpe.normalizer, self.bpe.added]
+        return {"ranked": _pack(json.dumps([parts, self.others, self.reason]))}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "_Ranked":
-        bpe = ByteLevelBPE.from_arrays(arrays) if "tokens" in arrays else None
-        return cls(bpe, json.loads(_unpack(arrays["others"])), _unpack(arrays["reason"]))
+        parts, others, reason = json.loads(_unpack(arrays["ranked"]))
+        if parts is None:
+            return cls(None, others, reason)
+        pattern, tokens, ids, normalizer, added = parts
+        ranks = {token.encode("latin-1"): rank for rank, token in enumerate(tokens)}
+        ids = None if ids is None else np.array(ids, np.uint32)
+        return cls(ByteLevelBPE(pattern, ranks, ids, normalizer, tuple(added)), others, reason)
 
     def id_of(self, spelled: str) -> int | None:
         token = self.others.get(spelled)
@@ -845,11 +849,7 @@ class Encoder:
         return load_encoder, (str(self._path), self._end_of_text_name, self._asked_engine)
 
     def encode(self, texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> EncodedTexts:
-        """Return the ids of all texts; null has none.
-
-        Raises:
-            TokenizerError: they are not texts, one has a lone surrogate, or one is not valid UTF-8 in its Arrow array.
-        """
+        """Return the ids of all texts; null has none. TokenizerError for what is not valid text."""
         array = _as_arrow(texts)
         try:
             ids, offsets = self._engine.encode_texts(array)
@@ -860,11 +860,7 @@ class Encoder:
         return EncodedTexts(ids.astype(self.dtype, copy=False), offsets)
 
     def decode(self, ids: "Sequence[int] | npt.NDArray[Any]") -> str:
-        """Return the text of ids, with special tokens spelled out; bytes that are not UTF-8 become U+FFFD.
-
-        Raises:
-            TokenizerError: the tokenizer does not have an id.
-        """
+        """Return the text of ids, with special tokens spelled out; bytes that are not UTF-8 become U+FFFD."""
         known = self._known_ids
         if unknown := [int(token) for token in ids if int(token) not in known]:
             raise TokenizerError(f"{self._path}: has no token {unknown[0]}; its ids end at {self.vocabulary_size - 1}")
@@ -872,12 +868,7 @@ class Encoder:
 
     @cached_property
     def end_of_text(self) -> int:
-        """Id of the token that ends a document.
-
-        Raises:
-            TokenizerError: the tokenizer has no token of the requested name, or none was requested and it has no usual
-                one.
-        """
+        """Id of the token that ends a document; TokenizerError if there is none."""
         asked = self._end_of_text_name
         if asked is not None:
             token = self._end_of(asked)
@@ -916,11 +907,7 @@ class Encoder:
 
     @cached_property
     def token_bytes(self) -> npt.NDArray[np.int64]:
-        """Number of UTF-8 bytes of each id, 0 for ids that no text is encoded to.
-
-        Raises:
-            TokenizerError: it is not a byte-level BPE, with tokens that are the bytes of a text cut into pieces.
-        """
+        """Number of UTF-8 bytes of each id, 0 for ids of no text; TokenizerError unless it is a byte-level BPE."""
         bpe = self._ranked.bpe
         if bpe is None or bpe.changes:
             raise TokenizerError(self._ranked.reason if bpe is None else bpe.changes)
@@ -935,11 +922,7 @@ class Encoder:
         return _unpack(self._kept("fingerprint", lambda: {"text": _pack(_fingerprint(self._document))})["text"])
 
     def save(self, directory: str | os.PathLike[str]) -> str:
-        """Write ``tokenizer.json`` into ``directory``, and return its name; any reader of it gives the same ids.
-
-        Raises:
-            TokenizerError: no merges make one of the ranked tokens.
-        """
+        """Write ``tokenizer.json`` into ``directory``, and return its name; any reader of it gives the same ids."""
         # dropout is ignored here, and the reader of the file must ignore it as well
         as_read = self._ranks is None and not load_json(self._content)["model"].get("dropout")
         content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()

@@ -318,12 +318,10 @@ class Packing:
             int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, and -100 for padding, overlaps,
             and tokens masked by a loss mask or ``mask_first``; ``position_ids``; and ``doc_ids``, which number the
             texts of a sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without
-            the padding, and ``seq_lengths``, for each sample an int64 array of the lengths of its texts and of any
-            padding. Several pieces are one text only as in :attr:`longcrawl.tokens.Plan.joined`.
+            the padding, and ``seq_lengths``, for each sample the lengths of its texts and of any padding.
 
         Raises:
             StageError: the plan was made for other entries or another length.
-            IndexError: the plan has no such sample.
         """
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
         counts, filled = np.zeros((2, len(chosen)), np.int64)

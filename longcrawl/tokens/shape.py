@@ -36,7 +36,6 @@ class DocumentWindows:
     """Windows of some documents, in the order of the documents; all arrays are int64 [windows]."""
 
     documents: Longs
-    """Index of the document of each window."""
     starts: Longs
     """First token of each window within its document."""
     stops: Longs
@@ -117,14 +116,13 @@ class Windows(Rewrite):
 
 
 def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 0) -> DocumentWindows:
-    """Cut documents into windows, given only their lengths.
+    """Cut documents into windows, given only their lengths, including an end-of-text token that each has or will get.
 
     Window k starts at token k * (``max_length`` - ``overlap_size``), and the first window that reaches the end of its
     document is the last. Each token is therefore outside the overlap of exactly one window.
 
     Args:
-        lengths: whole numbers [documents], tokens of each including an end-of-text token that it has or will get. A
-            document of 0 tokens has no window.
+        lengths: whole numbers [documents], tokens of each. A document of 0 tokens has no window.
         max_length: maximum tokens of a window.
         overlap_size: tokens that a window shares with the one before, at most half of ``max_length``; one number for
             all documents, or int64 [documents].

@@ -37,17 +37,8 @@ def loss_mask(
 ) -> pa.Array:
     """Return the column ``loss_mask``, False for every token with a byte of a masked character.
 
-    Args:
-        masked: the column ``masked``; null means no span, and spans may overlap.
-        texts: the texts that the spans refer to.
-        encoded: the tokens of each text after ``spell``.
-        encoder: the encoder that made the tokens.
-        spell: change made to a text before it is tokenized, to each character separately.
-
-    Raises:
-        StageError: the column does not hold spans, a span is not within its text, or the tokens do not add up to the
-            text.
-        TokenizerError: a document has spans, and the tokenizer is not a byte-level BPE.
+    ``masked`` has spans of ``texts``, null for none, which may overlap; ``spell`` is the change made to each character
+    before it is tokenized. StageError for what is not a span within its text, or tokens that do not add up to it.
     """
     flags = np.ones(len(encoded.ids), bool)
     for row, spans in enumerate(_spans(masked)):
