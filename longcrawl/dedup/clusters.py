@@ -103,9 +103,8 @@ class Ngrams(NamedTuple):
     """The n-grams of some documents."""
 
     hashes: Numbers
-    """uint32, sorted within each document."""
+    """uint32, sorted within each document, from ``starts`` to ``stops``, int64 [documents]."""
     starts: Longs
-    """int64 [documents], the start of each document's hashes."""
     stops: Longs
 
 
@@ -210,10 +209,7 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
 
 @allocating
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
-    """Choose for each document of a cluster the first kept one that it is similar to; without one, it is kept itself.
-
-    ``members`` lists cluster after cluster, ascending within each; ``starts`` is the start of each.
-    """
+    """Choose for each document of a cluster, ascending, the first kept one that it is similar to, or itself."""
     leaders = np.empty(len(members), np.int64)
     of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
     for cluster in range(len(starts) - 1):
@@ -373,7 +369,6 @@ def _take_group(
 
 @allocating
 def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents with equal n-grams, then similar ones; all share a band key."""
     apart, first = False, root(parents, members[0])
     for number in members:
         apart |= root(parents, number) != first
@@ -694,7 +689,6 @@ CLUSTERS = pa.schema([(DOCUMENT, pa.int64()), ("cluster", pa.int64())])
 CHOSEN = pa.schema(
     {"section": pa.int64(), "cluster": pa.int64(), "kept": pa.int64(), "members": pa.int64(), "kept_id": pa.string()}
 )
-"""Schema of clusters in a section: the kept document, and the size of the whole cluster."""
 
 NEAR = pa.schema([*REMOVALS, *list(CHOSEN)[2:4]])
 """Schema of removals with the number of the kept document and the size of the cluster."""
@@ -736,7 +730,6 @@ def _decided(
     steps: tuple[Exchange, Exchange],
     engine: Engine,
 ) -> Decided:
-    """Report large clusters, and return removals by group; ``steps`` holds them by cluster and by section."""
     decided, near = steps
     report = _report_large(settings, decided, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
@@ -894,7 +887,6 @@ def _best_of_clusters(ranked: pa.Table, settings: Clustering) -> tuple[pa.Table,
 
 
 def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Choose the document to keep of each cluster (``CHOSEN``), section by section."""
     found = list(tables)
     if not found:
         return CHOSEN.empty_table()

@@ -143,18 +143,15 @@ class Decontaminate(TokenizerStage, Edit):
         """Return a stage with published settings; ``changes`` are other fields, such as ``against``.
 
         * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words are cut with 200 characters on either side, and so
-          are pieces of fewer than 200; a document in more than 10 pieces is removed. GPT-3 made each piece
-          a document; here they remain in one. Not implemented: GPT-3 ignored 13-grams found in more than 10
-          training documents. Accents make no difference here; GPT-3 kept them.
+          are pieces of fewer than 200; a document in more than 10 pieces is removed. GPT-3 made each piece a document;
+          here they remain in one. Not implemented: GPT-3 ignored 13-grams found in more than 10 training documents.
         * "llama2" (arXiv 2307.09288, A.6): an item is "dirty" if 80 % of its tokens are in shared n-grams of more than
-          10 tokens. Llama 2 analysed its evaluation sets this way and removed nothing. Not implemented: up to 4 tokens
-          of an n-gram could differ, and n-grams of several training documents counted together. Set ``tokenizer`` to
-          the model's. Llama 3 (arXiv 2407.21783, 5.1.4) uses 8-grams and a share chosen for each evaluation set, so it
-          has no preset.
+          10 tokens. Llama 2 removed nothing. Not implemented: up to 4 tokens of an n-gram could differ, and n-grams of
+          several training documents counted together. Set ``tokenizer`` to the model's. Llama 3 (arXiv 2407.21783,
+          5.1.4) uses 8-grams and a share chosen for each evaluation set, so it has no preset.
         * "tulu3" (arXiv 2411.15124, 3.2): 8-grams of words, and half of an item in one training document. Tülu 3
           counted "more than half" of spaCy tokens and compared only prompts: name their columns with ``columns``. Not
-          implemented: training datasets that contained more than 2 % of an evaluation set's items were removed as a
-          whole.
+          implemented: datasets that contained more than 2 % of an evaluation set's items were removed as a whole.
 
         Raises:
             StageError: there is no such preset; the message lists the known ones.

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 
 FOLDER = "evaluation"
-"""Subfolder of the cache folder for texts of datasets and for indexes."""
 SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
 """Names of splits, most preferred first. A file with such a name is also named by its folder."""
 
@@ -213,7 +212,6 @@ _NGRAM_FACTOR = _U(ngrams.NGRAM_FACTOR)
 
 @forced_inline
 def _bits(key: np.uint64) -> np.uint64:
-    """Return the two bits that a key sets in its word of the filter."""
     return _U(1) << (key & _U(63)) | _U(1) << (key >> _U(6) & _U(63))
 
 
@@ -362,7 +360,6 @@ class _Items(NamedTuple):
     positions: Longs
     lengths: Longs
     ids: pa.ChunkedArray
-    """Held in memory, since each batch reads some."""
 
 
 class EvaluationIndexes(NamedTuple):

@@ -60,7 +60,6 @@ class EqualHashes(IndexedSurvey):
     key: ClassVar[str] = "hash"
     words: ClassVar[int] = 2
     same: ClassVar[str]
-    """Name of the rule that removes duplicates."""
 
     @abstractmethod
     def hashes(self, table: pa.Table) -> pa.Array:
@@ -138,7 +137,6 @@ FOLLOWERS = pa.schema([(DOCUMENT, pa.int64()), ("kept_id", pa.string())])
 
 
 def _ordered(known: pa.Table) -> tuple[pa.Table, Places]:
-    """Sort documents by hash, and return the position of the document kept for each."""
     keys = [key for key in ("hash", PART, "rank", DOCUMENT) if key in known.column_names]
     known = known.take(pc.sort_indices(known, sort_keys=[(key, "ascending") for key in keys]))
     hashes, places = known["hash"], np.arange(known.num_rows)

@@ -63,7 +63,6 @@ from longcrawl.io.files import (
 from longcrawl.io.structured import Marker, is_sealed, load_json, seal, verify_files
 
 INDEX = "index"
-"""Folder of a run with the indexes that it saved, by stage."""
 
 DESCRIPTION = "index.json"
 VERSION = 1
@@ -171,11 +170,7 @@ def write_index(
     bands: Iterable[Keys],
     more: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
 ) -> None:
-    """Write an index, replacing the one in the folder.
-
-    ``settings`` are those that the keys of ``stage`` depend on, ``bands`` has for each band the keys of all documents,
-    uint64 (documents, words), and ``more`` has other arrays by name; see :meth:`Index.array`.
-    """
+    """Write an index, replacing the one in the folder; ``bands`` are keys, uint64 (documents, words)."""
     remove(folder / DESCRIPTION)
     names, count = [write_ids(folder, [pa.table({"id": ids})])], 0
     for band, keys in enumerate(bands):
@@ -264,7 +259,6 @@ class Arrays(NamedTuple):
     """Data of an index's documents other than ids and keys, by name."""
 
     whole: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
-    """Arrays to concatenate over groups of documents."""
     lengths: Mapping[str, Places] = MappingProxyType({})
     """Lengths to accumulate, from 0, into offsets: the start of each document in another array."""
 
@@ -371,10 +365,7 @@ def removal_table(
 
 
 def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
-    """Return the ids at some positions, in this order; -1 gives null. Together they may exceed 2 GiB.
-
-    ``ChunkedArray.take`` would first join all chunks, which fails beyond 2 GiB and reads a mapped file whole.
-    """
+    """Return the ids at some positions, in this order; -1 gives null. ``take`` would join chunks: up to 2 GiB."""
     ends = np.cumsum([len(chunk) for chunk in ids.chunks] or [0])
     order = np.argsort(places, kind="stable")
     inside = order[np.searchsorted(places[order], 0) :]
@@ -392,7 +383,6 @@ def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
 
 
 SENT = 64 << 20
-"""Bytes of rows that are cut into partitions together."""
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,7 @@ def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[st
 
 
 def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return the hashes of the tokens or, without an encoder, the words in the normal forms of large strings.
-
-    Returns uint64 [units], those of all texts end to end, and int64 [texts + 1], the offset of each text among them.
-    """
+    """Return the hashes of the tokens or, without an encoder, the words in normal forms, and each text's offset."""
     if encoder is not None:
         tokens, bounds = encoder.encode(normalize(texts))
         units = np.empty(len(tokens), np.uint64)
@@ -218,7 +215,6 @@ def _hash_word(address: int, size: int) -> np.uint64:
 
 @compiled
 def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
-    """Whether ``data[at:end]`` may have characters that are words by themselves."""
     place, last, found = np.int64(data.ctypes.data) + at, np.int64(data.ctypes.data) + end, _U(0)
     while last - place >= 64:
         found |= find_leads_of_three(place)
@@ -418,9 +414,8 @@ def sketch(
 ) -> None:
     """Compute number of n-grams, band keys, sample and, if wanted, n-grams of every document.
 
-    ``counts``, int32 [documents], gets the number of unique n-grams; ``keys``, uint64 [documents, bands], band keys, 0
-    without n-grams; ``samples``, uint8 [documents, values], the low bytes of the first hash values; and ``kept``,
-    uint32, unless empty, the sorted hashes of the unique n-grams, with ``kept_bounds``, int64 [documents + 1].
+    Without n-grams, ``keys`` are 0. ``samples`` are the low bytes of the first hash values. ``kept``, unless empty,
+    gets the sorted hashes of the unique n-grams, with ``kept_bounds``.
     """
     kept_bounds[0] = 0
     places = np.empty(256, np.int64)

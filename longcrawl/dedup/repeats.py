@@ -46,10 +46,7 @@ _MOST = (1 << 40) - 2
 
 
 class TokenStore:
-    """Tokens of documents end to end, with a separator, which is never a token, after each document.
-
-    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``.
-    """
+    """Tokens of documents with a separator after each; document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``."""
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
         self.tokens = tokens.view()
@@ -311,10 +308,7 @@ def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_h
 
 @allocating
 def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
-    """Count, up to two, the anchors in rows of :func:`list_anchors` that are of the part of ``share``.
-
-    ``share`` is (part, parts, cells). ``counts`` has two bits per cell: seen once and seen twice.
-    """
+    """Count, up to two, the anchors of the part of ``share``, (part, parts, cells), in two bits per cell."""
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     for first in range(0, len(changes), CHUNK):
         chunk = changes[first : first + CHUNK]
@@ -328,10 +322,9 @@ def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> 
 
 @allocating
 def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened: int, runs: Longs) -> tuple[int, int]:
-    """List runs of windows whose anchors were counted twice as [first, stop) in ``runs``, shape (changes // 2 + 1, 2).
+    """List runs of windows whose anchors were counted twice as [first, stop) in ``runs``; return how many.
 
-    ``opened`` is the first window of a run that continues from an earlier call, or -1. Returns its value for the next
-    call, and the number of rows written.
+    ``opened`` is the first window of a run that continues from an earlier call, or -1, and returned for the next.
     """
     written = 0
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -497,7 +490,6 @@ def join(spans: Longs) -> int:
 
 STRETCH = 1 << 18
 ROWS = 1 << 24
-"""Greatest number of tokens in the rows of these windows, one row per window."""
 
 
 @dataclass(frozen=True)
@@ -525,7 +517,6 @@ class Segments:
         return self._rows(hashes[firsts - firsts[:1]], firsts, 1)
 
     def _rows(self, hashes: Wide, firsts: Longs, counts: Longs | int) -> pa.Table:
-        """Return rows of equal size, padded with separators; each row ends with at least one."""
         size = _row_tokens(self.windows)
         tokens = np.lib.stride_tricks.sliding_window_view(self.windows.tokens, size)[firsts]
         stops = np.broadcast_to(counts + self.windows.length - 1, len(firsts))
@@ -622,7 +613,6 @@ _SAMPLE = 1 << 16
 """Windows from which the number of distinct windows is estimated, to 0.4 %."""
 _FEW = 64
 _LINKED = 3
-"""Columns of the second step's results: start, stop, and the start of an equal stretch."""
 _NUMBER = 8
 _LEAST_BLOCK = 512
 
@@ -648,10 +638,7 @@ class RangeWriter:
 
 @dataclass(frozen=True)
 class RangeFile:
-    """File of ranges [start, stop), two little-endian int64, in pieces, each sorted by start.
-
-    With three ``columns``, each has a further number. A JSON file beside it gives the number of ranges of each piece.
-    """
+    """File of ranges [start, stop), two or three little-endian int64, in pieces sorted by start, with a JSON marker."""
 
     path: Path
     columns: int = 2

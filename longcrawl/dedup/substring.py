@@ -73,7 +73,6 @@ GROUP = 40
 BLOCK = 16
 """Low bits of a place that are ignored when spans and other places are assigned to partitions."""
 PIECE = 1 << 25
-"""Tokens sent to one partition of the step "windows"."""
 FREQUENT = 1 << 15
 """Segments of an anchor, in all groups, beyond which its windows are sent one by one."""
 MOST = (1 << 16) - 1
@@ -219,7 +218,6 @@ class _KeyTable:
         self._cells[self._cell(keys)] = True
 
     def find(self, keys: Wide) -> Longs:
-        """Return the position of each key, or -1."""
         near = np.flatnonzero(self._cells[self._cell(keys)])
         near = near[np.argsort(keys[near])]  # sorted, so that each search is near the previous one
         at = np.searchsorted(self._keys, keys[near])
@@ -234,13 +232,11 @@ class _KeyTable:
 
 
 def _to_groups(step: Exchange, columns: Sequence[str], partition: int) -> Rows:
-    """Send columns of a finished partition to the groups of its rows."""
     rows = step.read(partition)
     return cut(rows.select(columns), rows["group"].to_numpy())
 
 
 def _take_anchors(partition: int, tables: Tables) -> pa.Table:
-    """Return the anchors that have two segments or more (``ANCHORS``)."""
     found = sorted(tables, key=_group_of)
     if not found:
         return ANCHORS.empty_table()
@@ -307,7 +303,6 @@ def _blocks(blocks: Longs, partitions: int) -> Longs:
 
 
 def _take_places(_: int, tables: Tables) -> pa.Table:
-    """Return the span that contains each requested place (``ANSWERS``)."""
     found = list(tables)
     known = pa.concat_tables([KNOWN.empty_table(), *(table for table in found if table.schema.equals(KNOWN))])
     asked = pa.concat_tables([ASKED.empty_table(), *(table for table in found if table.schema.equals(ASKED))])
@@ -318,7 +313,6 @@ def _take_places(_: int, tables: Tables) -> pa.Table:
 
 
 def _take_linked(spans: Exchange, group: int, tables: Tables) -> pa.Table:
-    """Return the spans of a group with their other occurrences (``SPAN_SCHEMA``)."""
     rows = spans.read(group)
     answers = pa.concat_tables([LINKS.empty_table(), *tables]).sort_by("place")
     at = np.searchsorted(answers["place"].to_numpy(), rows["other"].to_numpy())
@@ -430,11 +424,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         return pa.table({"id": ids, "tokens": lists})
 
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
-        """Find the spans of all documents, in tokens.
-
-        Raises:
-            StageError: two documents have the same id, or ``directory`` contains another search.
-        """
+        """Find the spans of all documents, in tokens; StageError if two have one id, or for another search's folder."""
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
         found, links = [], []

@@ -169,8 +169,6 @@ class _NotCompiledError(Exception):
 
 
 class _Watcher:
-    """A numba listener that is notified before and after each compilation."""
-
     def notify(self, event: Any) -> None:
         """Interrupt compilations outside of ``Kernel._compile``, announce a slow one, and check the result."""
         kernel = event.data["dispatcher"]
@@ -207,7 +205,6 @@ def _announce() -> None:
 
 
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals and closure variables that a function uses."""
     names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
     cells = function.__closure__ or ()

@@ -98,7 +98,6 @@ Ints = npt.NDArray[Any]
 ROUNDS = 8
 
 _WORDS = 4
-"""Number of 64-bit numbers per step of Philox's counter."""
 
 
 @dataclass(frozen=True)

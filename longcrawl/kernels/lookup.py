@@ -32,7 +32,6 @@ class Vocabulary(NamedTuple):
     bounds: npt.NDArray[np.int64]
     """Start of each word in ``letters``, and the end of the last, shape (words + 1,)."""
     letters: npt.NDArray[Any]
-    """All words one after the other: uint32 code points or uint8 bytes."""
     longest: int
 
 
@@ -43,7 +42,6 @@ class Phrases(NamedTuple):
     by_first_word: npt.NDArray[np.int64]
     """Number of the first phrase that begins with each word, shape (words of the vocabulary + 1,)."""
     bounds: npt.NDArray[np.int64]
-    """Start of each phrase in ``words``, and the end of the last, shape (phrases + 1,)."""
     words: npt.NDArray[np.int32]
 
 
@@ -95,7 +93,10 @@ def read_word_lists(path: str) -> WordLists:
     if place.is_dir():
         files = filter(Path.is_file, sorted(place.iterdir()))
         named = [(match["language"], file) for file in files if (match := _LANGUAGE_FILE.fullmatch(file.name))]
-        lists = {language: _entries(file) for language, file in named}
+        lists = {
+            language: _words(_json(file) if file.suffix == ".json" else _read(file).splitlines(), file)
+            for language, file in named
+        }
     else:
         found = _json(place)
         if not isinstance(found, dict):
@@ -113,10 +114,6 @@ def read_domain_categories(path: str) -> Mapping[str, int]:
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
         raise StageError(f"{path} holds no domain categories; it should be JSON like {{'example.org': 5}}")
     return found
-
-
-def _entries(file: Path) -> frozenset[str]:
-    return _words(_json(file) if file.suffix == ".json" else _read(file).splitlines(), file)
 
 
 def _words(words: Any, file: Path) -> frozenset[str]:

@@ -51,7 +51,6 @@ def _intrinsic(returned: str, second: str = "") -> Callable[[Any], Any]:
 
 
 def _loader(bits: int, loaded: str) -> Any:
-    """Make an intrinsic that loads a little-endian number of ``bits`` bits from any address."""
 
     @_intrinsic(loaded)
     def load(ir: Any, builder: Any, address: Any) -> Any:
@@ -62,7 +61,6 @@ def _loader(bits: int, loaded: str) -> Any:
 
 
 def _storer(bits: int, stored: str) -> Any:
-    """Make an intrinsic that stores the low ``bits`` bits of a number at any address."""
 
     @_intrinsic("void", stored)
     def store(ir: Any, builder: Any, address: Any, number: Any) -> None:
@@ -164,7 +162,6 @@ find_marked = _tester(b"\0\x1f", b"&", b"<", b"\xc2", b"\xe2\xe3", b"\xef")
 find_continuations = _tester(b"\x80\xbf")
 find_blanks, find_digits, find_ats, find_colons = _tester(b" "), _tester(b"09"), _tester(b"@"), _tester(b":")
 find_leads_of_three = _tester(b"\xe0\xff")
-"""Test for first bytes of UTF-8 characters with three or four bytes."""
 find_white = _tester(b"\t\r", b" ")
 find_breaks = _tester(b"\n", b"\r")
 find_rare_breaks = _tester(b"\x0b\x0d", b"\x1c\x1e")

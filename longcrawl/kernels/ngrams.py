@@ -33,7 +33,6 @@ class Repeats(NamedTuple):
     firsts: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
     places: npt.NDArray[np.int32]
-    """Words at which a repeated n-gram starts, ascending."""
     grams: npt.NDArray[np.int32]
     """Number of the n-gram at each of ``places``; ``gram_firsts`` and ``gram_counts`` have its first word and count."""
     gram_firsts: npt.NDArray[np.int32]
@@ -135,8 +134,7 @@ def _same_words(letters: Any, begins: Any, ends: Any, first: int, second: int) -
 def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
     """Number the words, or any other stretches, of a text; return how many are different.
 
-    ``keys``, uint64 [words], are equal for equal words. Only hashes, marked by ``HASHED``, may be equal for different
-    words. ``ids``, ``firsts`` and ``counts`` of ``repeats`` are written.
+    ``keys`` are equal for equal words. Only hashes, marked by ``HASHED``, may be equal for different words.
     """
     unique, left = _number(keys, words, repeats.ids, repeats.firsts, repeats.counts, repeats)
     for at in range(left):

@@ -175,10 +175,7 @@ class Graph(NamedTuple):
 
 
 def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most: int) -> Graph:
-    """Return the graph with edges in both directions between each document and its ``most`` most similar ones.
-
-    The other arguments are those of :func:`find_neighbours`.
-    """
+    """Return the graph with edges in both directions between each document and its ``most`` most similar ones."""
     documents = len(samples)
     found, scores = np.empty((documents, most), np.int32), np.empty((documents, most), np.int64)
     find_neighbours(vectors, make_postings(vectors), dense, samples, near, found, scores)
@@ -249,12 +246,7 @@ def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, b
 
 @allocating
 def keep_apart(order: Longs, samples: Bytes, near: int, out: Longs) -> int:
-    """Reorder documents so that near duplicates are not adjacent: the later one is moved to the next possible place.
-
-    Documents with ``near`` equal bytes or more in ``samples``, uint8 [documents, width], are near duplicates. ``order``
-    and ``out``, int64 [documents], are the old and the new order. Returns how many are adjacent to near duplicates for
-    lack of other places, at the end of ``out``.
-    """
+    """Reorder documents so that near duplicates, with ``near`` equal bytes, are apart; return how many are not."""
     first, waiting = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     count = stop = taken = 0
     for document in order:

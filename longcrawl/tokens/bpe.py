@@ -443,7 +443,6 @@ def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
 
 @allocating
 def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) -> bool:
-    """Enter joins into a table, those of the fullest buckets first, and return whether all have a slot."""
     table[:] = _EMPTY
     shift = _U(64 - lowest_bit(_U(len(moves))))
     firsts = np.zeros(len(moves) + 1, np.int64)
@@ -659,8 +658,8 @@ def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, 
 def merge_long(merges: Merges, at: int, length: int, out: Ranks, written: int) -> int:
     """Encode bytes at an address into ``out`` from ``written`` on, and return the end.
 
-    Pairs wait in a heap by rank and position. The bytes of the pair at a position only grow, so a pair that no longer
-    exists is recognized by its rank.
+    Pairs wait in a heap by rank and position; one that no longer exists is recognized by its rank, for its bytes only
+    grow.
     """
     located = locate(merges)
     tokens, ranks = np.empty(length, np.uint32), np.full(length, NONE)
@@ -740,9 +739,8 @@ _HIGH_BITS = np.array([(1 << 8 * max(length - 8, 0)) - 1 for length in range(16)
 class Words(NamedTuple):
     """Open-addressing table of words with four numbers each: two for the key, two for the ranks.
 
-    The key of a word of up to 15 bytes is the word itself and its length. The key of a longer word is a hash and the
-    length, and its bytes, in ``arena``, are also compared. Three ranks fit beside a short word; for others the two
-    numbers are positions in ``ranks`` and ``arena``.
+    The key is the word and its length, up to 15 bytes, or a hash and the length; the bytes are then also compared, in
+    ``arena``. Three ranks fit beside a short word; for others the two numbers are positions in ``ranks`` and ``arena``.
     """
 
     table: Wide
@@ -1144,7 +1142,6 @@ class ByteLevelBPE:
     ranks: Mapping[bytes, int]
     """Rank of every token's bytes, 0 to n - 1; lower ranks are joined first."""
     ids: npt.NDArray[np.uint32] | None
-    """Id of each rank, or None if ids equal ranks."""
     normalizer: Literal["", "NFC"] = ""
     added: tuple[str, ...] = ()
     """Tokens that a text is cut at before anything else."""
@@ -1258,7 +1255,8 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     _require_short_tokens(model["vocab"])
     spell = _bytes_by_spelling()
     try:
-        merges = [_merge(pair, spell) for pair in model["merges"]]
+        pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
+        merges = [(bytes(map(spell.__getitem__, left)), bytes(map(spell.__getitem__, right))) for left, right in pairs]
     except KeyError as unknown:
         raise TokenizerError(f"a merge has the character {unknown}, which is not the spelling of any byte") from unknown
     ranks = _ranks(merges, model["vocab"])
@@ -1339,13 +1337,7 @@ def _require_plain_model(model: Mapping[str, Any]) -> None:
             raise TokenizerError(f"its model sets {name} to {model[name]!r}")
 
 
-def _merge(pair: Any, spell: Mapping[str, int]) -> tuple[bytes, bytes]:
-    left, right = pair.split(" ") if isinstance(pair, str) else pair
-    return bytes(spell[character] for character in left), bytes(spell[character] for character in right)
-
-
 def _ranks(merges: Iterable[tuple[bytes, bytes]], vocabulary: Mapping[str, int]) -> dict[bytes, int]:
-    """Rank the 256 bytes in the order of their ids, then the tokens in the order of their merges."""
     singles = [
         (vocabulary[character], bytes([byte])) for byte, character in enumerate(_alphabet()) if character in vocabulary
     ]

@@ -55,7 +55,6 @@ NAMING_END = (CONFIGURATION, "special_tokens_map.json")
 """Files beside a tokenizer that may name its ``eos_token``; the first one that does counts."""
 
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""Files from which `transformers` may make a tokenizer if a folder has no `tokenizer.json`."""
 
 TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
 
@@ -483,7 +482,6 @@ class _Parallelism:
                 os.environ[_PARALLELISM] = self._before
 
     def leave_all(self) -> None:
-        """Restore the value in a forked process, where no other thread will."""
         inside = self._inside
         self.forget()
         if inside:
@@ -507,10 +505,7 @@ def one_thread() -> Iterator[None]:
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
-    """Compare the engines on the probe and on every token that is valid text; TokenizerError if they differ.
-
-    If the pattern is left to tiktoken, also compare where it cuts code points of all kinds.
-    """
+    """Compare the engines on the probe, every token, and cuts of unknown patterns; TokenizerError if they differ."""
     _require_one_reading(bpe.pattern)
     if bpe.pattern not in PATTERNS:
         with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
@@ -522,11 +517,7 @@ def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None
 
 
 def _require_one_reading(pattern: str) -> None:
-    r"""Raise TokenizerError if a pattern has an operator with different meanings in Oniguruma and Rust.
-
-    ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma, where ``^`` and ``$`` also match at every line, except
-    after ``\s++``. Comments and ``(?x)`` can hide such an operator.
-    """
+    r"""Raise TokenizerError for an operator with different meanings in Oniguruma and Rust, such as ``x{1,3}+``."""
     spelled = _NO_OPERATOR.sub("x", pattern.replace(r"\s++$", r"\s++"))
     if found := _READ_IN_TWO_WAYS.search(spelled):
         raise TokenizerError(f"its pattern has {found[0]!r}, which tokenizers reads in another way than tiktoken")
@@ -573,10 +564,7 @@ SHIPPED = Path(__file__).with_name("combining.npz")
 
 @cache
 def combining_classes() -> npt.NDArray[np.uint8]:
-    """Return the combining class of every code point, or 255 if a text with it may not be NFC.
-
-    NFC replaces those, may join them to a character before, or Unicode 14 does not assign them. A test writes the file.
-    """
+    """Return the combining class of every code point, or 255 if a text with it may not be NFC; see the tests."""
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
 
@@ -637,7 +625,6 @@ class Prepared:
         return normal
 
     def _any_of(self, tokens: Iterable[str]) -> str:
-        """Return a regular expression that matches the tokens, as they are and as NFC."""
         spelled = sorted({each for token in tokens for each in (token, self._normalize(token))})
         return "|".join("".join(f"\\x{{{ord(character):x}}}" for character in each) for each in spelled)
 
@@ -752,11 +739,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see :func:`tokenizer_name`.
 
     ``end_of_text`` names the token that ends a document. None means the tokenizer's ``eos_token``, as named by the
-    object or the `tokenizer_config.json` beside its file, or else the first usual one that it has, such as
-    ``<|endoftext|>`` or ``</s>``.
-
-    >>> load_encoder("gpt2").encode(["Hello world"]).ids  # doctest: +SKIP
-    array([15496,   995], dtype=uint16)
+    object or the `tokenizer_config.json` beside its file, or else the first usual one that it has, such as ``</s>``.
 
     Raises:
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, ``engine`` is
@@ -1017,7 +1000,6 @@ def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
 
 @cache
 def _stamp() -> str:
-    """Return what kept arrays depend on besides the file: the sources of this package and versions of the libraries."""
     folders = Path(__file__).parent, Path(kernels.__file__).parent
     files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), bpe.SHIPPED, SHIPPED]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

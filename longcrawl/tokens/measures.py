@@ -1,9 +1,7 @@
 """Measures of a composition: padding, truncation, concatenation and relatedness, for comparison side by side.
 
-Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
-
-Relatedness uses token ids as terms: the first ``TOKENS`` tokens of the first ``DOCUMENTS`` documents of a plan,
-compared with random pairs of the same documents. 5 MB of tokens take half a second.
+Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3. Relatedness uses token
+ids as terms, of the first ``TOKENS`` tokens of the first ``DOCUMENTS`` documents.
 """
 
 import textwrap
@@ -70,14 +68,12 @@ class Beginnings:
 
 
 class Relatedness(NamedTuple):
-    """Result of :func:`relate`."""
+    """Result of :func:`relate`: compared pairs, and mean cosine of these and of random pairs, None without a pair."""
 
     compared_pairs: int
     """Number of pairs of adjacent documents in a sample."""
     related: float | None
-    """Mean cosine of these pairs, 0 to 1, or None without a pair."""
     related_by_chance: float | None
-    """Mean cosine of random pairs of the same documents, or None without a pair."""
 
 
 def neighbours(plan: Plan, first: int = 0) -> Longs:
@@ -140,7 +136,6 @@ class Bucket:
     documents: int
     """Documents with their first token in one of these samples."""
     tokens: int
-    """Tokens of documents, without padding."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +149,6 @@ class Composition:
     """Tokens of all documents, in samples or dropped."""
     samples: int
     pieces: int
-    """Documents and parts of documents in all samples."""
     capacity: int
     """Tokens of all samples, including padding."""
     placed_tokens: int
@@ -233,10 +227,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None) -> Composition:
-    """Measure a plan of any strategy.
-
-    ``label`` is its name in tables; ``capacities`` are those that samples could have had, by default those that they
-    have.
+    """Measure a plan of any strategy; by default ``capacities`` are those that its samples have.
 
     >>> import longcrawl as lc
     >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
@@ -429,18 +420,15 @@ def named_strategy(
 
     Args:
         name: "fixed", "best-fit" and "first-fit" make samples of one length.
-        capacities: capacities in tokens, ascending. "decomposition" adds the half, the quarter … of the first one down
-            to 256, since it drops shorter rests.
+        capacities: capacities in tokens, ascending. "decomposition" adds the half, the quarter … of the first one.
         padding_threshold: for "buckets", see :class:`longcrawl.tokens.Buckets`.
         planner: for "buckets". With "in-order", "fixed", "multi-bucket" and "first-fit" also keep the order.
-        seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of the samples of
-            "buckets".
+        seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of "buckets".
         pool_size: documents planned together by "buckets" (by default 100,000) and "first-fit" (256).
         chunk_tokens: for the planner "interleaved".
 
     Raises:
-        StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is needed,
-            or a field is out of its bounds.
+        StageError: capacities do not ascend, there are several where one is needed, or a field is out of its bounds.
     """
     sizes = whole_capacities(name, capacities)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
@@ -560,11 +548,7 @@ class Comparison:
         return replace(table_of(self.rows), title=self.about, notes=[legend_of(self.rows)])._repr_html_()
 
     def plot(self) -> Any:
-        """Draw the lengths of documents and a bar of each measure per strategy, and return a matplotlib ``Figure``.
-
-        Raises:
-            StageError: matplotlib is not installed, or no document has a token.
-        """
+        """Draw the lengths of documents and a bar of each measure per strategy, and return a matplotlib ``Figure``."""
         try:
             from matplotlib.figure import Figure
         except ImportError as missing:
@@ -587,13 +571,7 @@ def compare_strategies(
 ) -> Comparison:
     """Plan the same documents with each strategy, by default those of :func:`default_strategies`, and measure.
 
-    Args:
-        lengths: whole numbers [documents], tokens of each.
-        strategies: the strategies.
-        beginnings: the first tokens of the first documents, to measure how related neighbours in samples are.
-
-    Raises:
-        StageError: a length is not a whole number of 0 or more.
+    ``beginnings`` are the first tokens of the first documents, to measure how related neighbours in samples are.
     """
     checked = checked_lengths(lengths)
     chosen = default_strategies() if strategies is None else strategies

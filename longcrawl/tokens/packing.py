@@ -31,7 +31,6 @@ IGNORED = -100
 """Label of a token that is excluded from the loss."""
 
 BLOCK = 64
-"""Tokens of a window that are searched at a time."""
 
 
 @allocating
@@ -141,10 +140,9 @@ def _fill_pieces(
 
 @allocating
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
-    """Fill the rest of samples after their pieces, ``filled`` tokens of ``counts`` texts, with padding.
+    """Fill the rest of samples after their pieces with padding; return bounds and lengths of each one's texts.
 
-    ``reset`` and ``out`` are those of :func:`fill_pieces`. Returns int64 [samples + 1], bounds of each sample's part of
-    the next array, and the lengths of the texts of each sample, still 0, and of its padding.
+    Those of padding are written, the others 0. ``reset`` and ``out`` are those of :func:`fill_pieces`.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -181,10 +179,7 @@ def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
 
 @compiled
 def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, borders: Ints) -> int:
-    """Find the file and the first token in it of each window; return the number of ``borders`` between runs of files.
-
-    ``numbers`` count windows over all files, ``firsts`` are those of each file's first window, then the total.
-    """
+    """Find the file of each window, and its first token in it; return the number of ``borders`` between files."""
     found = 0
     for row in range(len(numbers)):
         number = numbers[row]

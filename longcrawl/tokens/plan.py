@@ -241,11 +241,9 @@ class Strategy(ABC):
         return np.split(lengths, self.pool_size * np.arange(1, pools))
 
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
-        """Plan all documents.
+        """Plan all documents; the number of pools planned at a time does not affect the plan.
 
-        Args:
-            lengths: tokens of each document, as whole numbers [documents] of any kind or an Arrow array.
-            num_threads: pools planned at a time; it does not affect the plan.
+        ``lengths`` are tokens of each document, whole numbers [documents] of any kind or an Arrow array.
 
         Raises:
             StageError: a length is not a whole number of 0 or more.

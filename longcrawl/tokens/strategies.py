@@ -250,10 +250,7 @@ def fill_buckets(
     stock: Stock,
     placed: Placed,
 ) -> None:
-    """Plan all documents by Algorithm 1, within ``threshold``, the maximum share of padding in a sample.
-
-    ``exact``, it chooses the last documents of a sample to fill it exactly, if possible. ``capacities`` ascend.
-    """
+    """Plan all documents by Algorithm 1 with ``threshold`` padding; ``exact`` fills samples exactly if it can."""
     largest = capacities[-1]
     _lay_in(lengths, stock, placed, largest)
     while True:
@@ -323,11 +320,7 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
 
 @allocating
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after another from bins of similar sizes, never decreasing in ``bin_of``; return their number.
-
-    A sample begins with the first item of the highest bin. The next item comes from the bin for the remaining room: the
-    first one that fits among ``look_at`` items, else the first item of the highest bin below.
-    """
+    """Fill one sample after another from bins of similar sizes, as :class:`BinnedGreedy` says; return their number."""
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)
     for item in range(len(sizes) - 1, -1, -1):
@@ -468,11 +461,7 @@ def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
 
 @compiled
 def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, placed: Placed) -> None:
-    """Put the pieces of a sample between chunks of the longest.
-
-    The number of chunks is the smallest with at most ``chunk`` tokens each. Each other piece goes into the gap that
-    would contain its middle if the tokens of all others were spread evenly over the gaps.
-    """
+    """Put the pieces of a sample by their middle between chunks of the longest, as few as ``chunk`` tokens allow."""
     size, others = plan.sizes[longest], -plan.sizes[longest]
     for piece in range(first, stop):
         others += plan.sizes[piece]
@@ -494,7 +483,6 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
 Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
-"""Names of the ways in which :class:`Buckets` chooses documents."""
 KEEP_ORDER = ("in-order", "interleaved")
 
 

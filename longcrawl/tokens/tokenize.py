@@ -202,9 +202,7 @@ class Tokenize(TokenizerStage, Rewrite):
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
         """Train the tokenizer "trained" on documents, and return the stage that uses it.
 
-        ``tokenizer.json`` is in a folder of ``directory`` named after its content, which does not depend on the order
-        of the documents. Few texts give fewer than ``vocabulary_size`` tokens. With ``train_documents``, the chosen
-        documents are held in memory.
+        ``tokenizer.json`` is in a folder of ``directory`` named after its content, whatever the order of the documents.
         """
         if not self.needs_fit:
             return self
