@@ -1,8 +1,6 @@
 """Decontamination: removes training documents, or passages of them, that share n-grams with evaluation sets.
 
-Sources: T. Brown et al., "Language Models are Few-Shot Learners" (GPT-3), 2020, appendix C; H. Touvron et al., "Llama
-2: Open Foundation and Fine-Tuned Chat Models", 2023, A.6; N. Lambert et al., "Tülu 3: Pushing Frontiers in Open
-Language Model Post-Training", 2024, section 3.2.
+Sources: GPT-3 (arXiv 2005.14165, appendix C), Llama 2 (2307.09288, A.6), Tülu 3 (2411.15124, section 3.2).
 """
 
 from collections import Counter
@@ -31,7 +29,6 @@ from longcrawl.tokens.encoders import TokenizerStage, load_encoder
 Longs = npt.NDArray[np.int64]
 
 CONTAMINATION = "contamination"
-"""Name of the column that the policy "tag" adds, list<struct<item, start, end>>."""
 
 TAG_TYPE = pa.list_(pa.struct([("item", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
 

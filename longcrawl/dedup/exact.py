@@ -46,9 +46,7 @@ class EqualHashes(IndexedSurvey):
     Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first", the first row in the
     order in which the source lists files, or "random", the smallest keyed hash of ``seed`` and id. A run with several
     ``parts`` processes them one after the other, as RefinedWeb does: documents that earlier parts finally kept, after
-    all stages, remove documents of later parts. ``against`` names indexes of earlier datasets, or runs that saved one:
-    documents found there are removed by the rule ``seen_before``, with the number of the index if there are several.
-    With ``index="save"`` a run writes an index of the documents that it finally kept.
+    all stages, remove documents of later parts. Documents found in ``against`` are removed by the rule ``seen_before``.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -133,7 +131,6 @@ class EqualHashes(IndexedSurvey):
 
 
 FOLLOWERS = pa.schema([(DOCUMENT, pa.int64()), ("kept_id", pa.string())])
-"""Schema of documents that are first of their hash in a group, but not among all groups."""
 
 
 def _ordered(known: pa.Table) -> tuple[pa.Table, Places]:

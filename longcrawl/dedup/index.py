@@ -276,7 +276,6 @@ class IndexedSurvey(Survey):
         """Return the settings that the keys depend on, ready for JSON."""
 
     words: ClassVar[int]
-    """Number of 64-bit words in a key."""
 
     @property
     @abstractmethod
@@ -351,7 +350,6 @@ class IndexedSurvey(Survey):
 
 
 REMOVALS = pa.schema([(DOCUMENT, pa.int64()), *REMOVAL_SCHEMA])
-"""Schema of removals with document numbers, by which they are sorted."""
 
 
 def removal_table(

@@ -142,9 +142,9 @@ class MinHash(TokenizerStage, NearDuplicates):
 
         * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
         * "fineweb": 14 bands of 8 over words;
-        * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8. They compared edit
-          similarity; here it is the Jaccard similarity of the n-grams. Clusters are connected components, as theirs:
-          set ``linkage="star"`` if each removed document must be that similar to the kept one.
+        * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8, of Jaccard similarity where
+          they compared edit similarity. Set ``linkage="star"`` if each removed document must be that similar to the
+          kept one.
 
         Raises:
             StageError: there is no such preset; the message lists the known ones.

@@ -104,7 +104,6 @@ RPV2_BANDS = {
     "signature_sim0.8": (9, 13),
     "signature_sim0.7": (14, 9),
 }
-"""Bands and rows of each column of the release: up to 128 permutations over 13-grams of words."""
 
 VALUE = 4
 

@@ -690,7 +690,6 @@ def _chosen(texts: "pa.LargeStringArray", which: npt.NDArray[np.bool_]) -> "pa.L
 
 
 def _in_order(*groups: tuple[npt.NDArray[np.bool_], Encoded]) -> Encoded:
-    """Merge the ids of groups of texts in the order of the texts, each of which is in one group."""
     lengths = np.zeros(len(groups[0][0]), np.int64)
     for which, (_, offsets) in groups:
         lengths[which] = np.diff(offsets)
@@ -765,9 +764,7 @@ class _Ranked(NamedTuple):
 
     bpe: ByteLevelBPE | None
     others: Mapping[str, int]
-    """Ids of tokens without a rank by spelling, mostly special tokens."""
     reason: str
-    """Reason why ranks do not give the same ids, or "" if they do."""
 
     def to_arrays(self) -> Arrays:
         parts = None
@@ -808,9 +805,9 @@ class _Ranked(NamedTuple):
 class Encoder:
     """Encoder of texts to token ids and back, made by :func:`load_encoder`.
 
-    No special token is added, nothing is truncated or padded, and merges are not dropped at random (``dropout``). A
-    special token spelled out in a text is ordinary text, except for a Unigram model of `tokenizers`, such as T5's:
-    ``</s>`` in a text is then the id of the end of text.
+    No special token is added, nothing is truncated, padded or dropped, and a special token spelled out in a text is
+    text, except for a Unigram model of `tokenizers`, such as T5's: ``</s>`` in a text is then the id of the end of
+    text.
     """
 
     def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
@@ -869,7 +866,6 @@ class Encoder:
         return self._reject_end() if token is None else token
 
     def _end_of(self, name: str) -> int | None:
-        """Return the id of a token that can end documents, or None if there is none or texts can contain it."""
         by_library = self.engine == "tokenizers"
         token = self._ids_by_name.get(name) if by_library else self._ranked.id_of(name)
         # Whether a text may have this id is usually known without encoding it, which takes 0.3 s in a new process.
@@ -953,7 +949,6 @@ class Encoder:
         return _Ranked(bpe, {name: token for name, token in ids.items() if bpe.id_of(name) != token}, "")
 
     def _kept(self, name: str, build: Callable[[], Arrays]) -> Arrays:
-        """Return arrays derived from the file's content, kept for later processes if the file is large."""
         if len(self._content) < _WORTH_KEEPING:
             return build()
         return kept_arrays(f"tokenizer-{hashlib.sha256(self._content).hexdigest()}-{name}", _stamp(), build)

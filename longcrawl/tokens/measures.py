@@ -134,7 +134,7 @@ class Bucket:
     capacity: int
     samples: int
     documents: int
-    """Documents with their first token in one of these samples."""
+    """Documents with their first token in one of these samples; ``tokens`` are without padding."""
     tokens: int
 
 
@@ -150,9 +150,7 @@ class Composition:
     samples: int
     pieces: int
     capacity: int
-    """Tokens of all samples, including padding."""
     placed_tokens: int
-    """Tokens of documents in samples."""
     cut_documents: int
     """Documents that are not whole in one sample, with or without others between: cut, or dropped, if only in part."""
     cut_documents_tokens: int
@@ -161,7 +159,6 @@ class Composition:
     whole_context: float
     """``context`` if no document were cut, its maximum without dropping tokens."""
     longer_documents: int
-    """Documents longer than the largest sample, which every plan cuts."""
     buckets: tuple[Bucket, ...]
     compared_pairs: int = 0
     related: float | None = None
@@ -390,7 +387,6 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> T
 
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
-"""Names of strategies: their labels in lower case, without what other settings add."""
 
 FIRST_FIT_POOL = 256
 
@@ -500,7 +496,6 @@ class Comparison:
     """
 
     lengths: Longs
-    """Tokens of each document: int64 [documents]."""
     rows: tuple[Composition, ...]
     terminated: int = 0
     """Documents to which an end-of-text token was added; the lengths of the others are unchanged."""

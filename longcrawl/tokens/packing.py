@@ -398,9 +398,9 @@ def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> Packin
     """Plan the samples of documents with these lengths, int64 [documents]; one of 0 tokens is in no sample.
 
     Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "length-binned", "best-fit"
-    and "first-fit" choose among all pieces and pad least; they are the strategies of :class:`Packing`. "in-order" keeps
-    the order of the shards: each piece goes into the current sample if it fits, else into a new one, which pads a fifth
-    of samples of short documents. "separate" makes a sample of each piece.
+    and "first-fit" pad least; they are the strategies of :class:`Packing`. "in-order" keeps the order of the shards:
+    each piece goes into the current sample if it fits, else into a new one, which pads a fifth of samples of short
+    documents. "separate" makes a sample of each piece.
 
     >>> plan = plan_packing(np.array([3, 2, 4, 9]), 6, "in-order")
     >>> plan.bounds.tolist(), plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()
@@ -431,7 +431,6 @@ def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
 
 
 def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
-    """Check that a plan is consistent and fits the lengths."""
     pieces = len(plan.sizes)
     wrong = ""
     if not len(plan.bounds) or plan.bounds[0] != 0 or plan.bounds[-1] != pieces or (np.diff(plan.bounds) < 1).any():

@@ -26,7 +26,6 @@ LARGEST = 1 << 24
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
 )
-"""Arrow schema of samples: capacity in tokens, number within the bucket, row of the first piece, and counts."""
 
 PIECE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "document", "start", "length")]
@@ -35,7 +34,6 @@ PIECE_SCHEMA = pa.schema(
 """Arrow schema of pieces; ``head`` marks a piece with the first token of its document, ``tail`` with its last."""
 
 JOINED = "joined"
-"""Column of :func:`joined_pieces` in tables of pieces, if a plan interleaves documents."""
 
 
 class PackingPlan(Protocol):

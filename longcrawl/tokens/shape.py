@@ -37,9 +37,8 @@ class DocumentWindows:
 
     documents: Longs
     starts: Longs
-    """First token of each window within its document."""
     stops: Longs
-    """One past the last token of each window."""
+    """First token of each window within its document (``starts``), and one past its last."""
     overlaps: Longs
     """Tokens shared with the window before; 0 for the first window of a document."""
 
@@ -220,11 +219,7 @@ class MinTokens(stages.Judge):
 
 @stages.stage
 class Truncate(stages.Rewrite):
-    """Cut each document to its first ``n`` tokens; ``n_tokens`` keeps the full count.
-
-    Shorter documents are unchanged. ``loss_mask``, if present, is cut with the tokens. A document of t tokens loses
-    max(0, t - n) tokens; the rows table of a rectangle has the full count of each row.
-    """
+    """Cut each document, and its ``loss_mask``, to its first ``n`` tokens; ``n_tokens`` keeps the full count."""
 
     n: int = 65_536
     rewrites = "tokens"
@@ -277,8 +272,8 @@ class Shuffle(stages.Survey):
 class Roll(stages.Rewrite):
     """Roll each document by its own amount, like ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
 
-    The amount is uniform over the document's length and depends only on ``seed`` and the id. It is kept in the column
-    ``roll`` (int64), so that a row can be rolled back. ``loss_mask``, if present, is rolled with the tokens.
+    The amount is uniform over the document's length and depends only on ``seed`` and the id. The column ``roll``
+    (int64) has it, so that a row can be rolled back. ``loss_mask``, if present, is rolled with the tokens.
     """
 
     seed: int = 0

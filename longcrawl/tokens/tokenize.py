@@ -106,11 +106,10 @@ _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 class Tokenize(TokenizerStage, Rewrite):
     """Replace ``text`` with ``tokens``, a list of uint16 or uint32 ids, and ``n_tokens`` (int64).
 
-    A null text has no tokens. Other columns are kept, and existing ``tokens`` and ``n_tokens`` are replaced. No special
-    token is added, and ``<|endoftext|>`` spelled out in a text is text.
-
-    If documents have a column ``masked``, as made by :class:`longcrawl.dedup.ExactSubstring`, it is replaced by
-    ``loss_mask``: a list of booleans as long as ``tokens``, False for every token with a byte of a masked character.
+    A null text has no tokens. Other columns are kept. No special token is added, and ``<|endoftext|>`` spelled out in a
+    text is text. If documents have a column ``masked``, as made by :class:`longcrawl.dedup.ExactSubstring`, it is
+    replaced by ``loss_mask``: a list of booleans as long as ``tokens``, False for every token with a byte of a masked
+    character.
 
     ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
     ``"trained"``. In that case :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the
@@ -121,9 +120,7 @@ class Tokenize(TokenizerStage, Rewrite):
     as many tokens in English, 3.13 times in Russian. ``ensure_ascii`` is the setting of that escape.
 
     ``end_of_text`` is the token that outputs end documents with. None means the tokenizer's own ``eos_token``, or, if
-    it names none, the first usual token that it has.
-
-    ``dtype`` "auto" is uint16 for a vocabulary of at most 65,536 ids, else uint32.
+    it names none, the first usual token that it has. ``dtype`` "auto" is uint16 for at most 65,536 ids, else uint32.
 
     >>> import pyarrow as pa
     >>> Tokenize("gpt2")(pa.table({"text": ["Hello world"]})).to_pydict()  # doctest: +SKIP
