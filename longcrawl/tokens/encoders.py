@@ -462,7 +462,6 @@ class _Parallelism:
         self.forget()
 
     def forget(self) -> None:
-        """Reset to no threads inside, since a forked process has none of the others and must not use their lock."""
         self._lock, self._inside = threading.Lock(), 0
 
     def enter(self) -> None:

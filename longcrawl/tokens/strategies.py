@@ -75,8 +75,9 @@ def make_lengths(most: int) -> NumberSet:
 
 def make_placed(pieces: int, samples: int) -> Placed:
     """Allocate a plan of at most ``pieces`` pieces and ``samples`` samples."""
-    sizes = (pieces, pieces, pieces, samples, samples)
-    return Placed(*(np.empty(size, np.int64) for size in sizes), np.zeros(2, np.int64))
+    documents, starts, sizes = np.empty((3, pieces), np.int64)
+    ends, capacities = np.empty((2, samples), np.int64)
+    return Placed(documents, starts, sizes, ends, capacities, np.zeros(2, np.int64))
 
 
 @forced_inline
