@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from longcrawl.text.gopher.variants import (
     LOWERED,
     READINGS,
     Definitions,
-    Readings,
+    Reading,
     Spelling,
     count_alphabetic,
     count_counted,
@@ -38,13 +38,11 @@ from longcrawl.text.gopher.variants import (
     count_spaced_dots,
     count_symbol_words,
     count_symbols,
-    make_readings,
     make_spelling,
     median_length,
 )
 from longcrawl.text.gopher.words import (
     ALPHABETIC,
-    ALPHANUMERIC_FIRST,
     BULLET,
     MARKER,
     PACKED,
@@ -68,33 +66,22 @@ from longcrawl.text.gopher.words import (
 
 _U = np.uint64
 _BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)
-_HIGH = _U(0x8080808080808080)
-"""The highest bit of each of eight bytes."""
-_FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)
-"""Added to ASCII bytes, sets the highest bit of those from A on."""
-_AFTER_CAPITAL_Z = _U(0x2525252525252525)
-"""Added to ASCII bytes, sets the highest bit of those after Z."""
+_HIGH = _U(0x8080808080808080)  # the highest bit of each of eight bytes
+_FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)  # added to ASCII bytes, sets the highest bit of those from A on
+_AFTER_CAPITAL_Z = _U(0x2525252525252525)  # added to ASCII bytes, sets the highest bit of those after Z
 
 
 class StopWords(NamedTuple):
-    """Stop words of several languages, and the number of each document's language."""
+    """Stop words of several languages."""
 
-    languages: npt.NDArray[np.int32]
-    """Shape (readings, documents): the language whose stop words to count in a document, -1 for none."""
-    spellings: Vocabulary
-    """Spellings, in bytes."""
-    numbers: npt.NDArray[np.int32]
-    """Shape (spellings,): number of a spelling's word in its language's list."""
+    spellings: Vocabulary  # spellings, in bytes
+    numbers: npt.NDArray[np.int32]  # shape (spellings,): number of a spelling's word in its language's list
     met: npt.NDArray[np.int64]
     """Buffer of flags for each word of the longest list; the last is for words that are not listed."""
-    counts: npt.NDArray[np.int64]
-    """Shape (readings, 2): number of distinct stop words, and of all, in one document."""
     short_keys: npt.NDArray[np.uint64]
     """Shape (languages, a power of two): hash tables of keys of spellings of up to ``PACKED`` bytes, 0 for none."""
-    short_numbers: npt.NDArray[np.int32]
-    """Numbers of the words of these spellings, in the same shape."""
-    lowered: PhraseTree
-    """Words to find in lower case; the root is the language."""
+    short_numbers: npt.NDArray[np.int32]  # numbers of the words of these spellings, in the same shape
+    lowered: PhraseTree  # words to find in lower case; the root is the language
 
 
 @compiled
@@ -159,135 +146,93 @@ def _count_stop_words(
 
 @compiled
 def _count_quality(
-    texts: Texts,
-    page: Page,
-    found: Found,
-    types: int,
-    readings: Readings,
-    languages: Any,
-    stop_words: StopWords,
-    rows: Any,
+    texts: Texts, page: Page, found: Found, types: int, reading: Reading, stop_words: StopWords, language: int, row: Any
 ) -> None:
-    choices, data, counted = readings.choices, texts.data, -1
-    count_lines(texts, page, found, readings, rows)
-    for reading in range(len(choices)):
-        if choices[reading, defined.WHAT] & columns.QUALITY == 0:
-            continue
-        row, symbols, language = rows[reading], choices[reading, defined.SYMBOLS], languages[reading]
-        row[columns.ALPHABETIC_WORDS] = count_alphabetic(page, types, choices[reading, defined.ALPHABETIC_WORDS])
-        if symbols in (defined.WORDS_WITH, defined.WORDS_OF):
-            row[columns.SYMBOLS] = count_symbol_words(data, page, types, readings, reading)
-        elif counted < 0:
-            row[columns.HASHES], row[columns.ELLIPSES] = count_symbols(data, page, found, types)
-            counted = reading
-        else:
-            row[columns.HASHES], row[columns.ELLIPSES] = rows[counted, columns.HASHES], rows[counted, columns.ELLIPSES]
-        if symbols == defined.TOGETHER:
-            row[columns.SYMBOLS] = row[columns.HASHES] + row[columns.ELLIPSES]
-            row[columns.SYMBOLS] += count_spaced_dots(data, page, found)
-        if choices[reading, defined.LENGTHS] == defined.MEDIAN and types:
-            row[columns.MEDIAN_LENGTH] = median_length(page, types)
-        if language >= 0:
-            same = 0
-            while choices[same, defined.WHAT] & columns.QUALITY == 0 or languages[same] != language:
-                same += 1
-            if same == reading:
-                lowers = choices[reading, defined.STOP_WORD_CASE] == defined.LOWERED
-                met = _count_stop_words(data, page, types, stop_words, language, lowers)
-                stop_words.counts[reading, 0], stop_words.counts[reading, 1] = met
-            row[columns.STOP_WORDS] = stop_words.counts[same, choices[reading, defined.STOP_WORDS]]
+    choices, data = reading.choices, texts.data
+    count_lines(texts, page, found, reading, row)
+    row[columns.ALPHABETIC_WORDS] = count_alphabetic(page, types, choices.alphabetic)
+    if choices.symbols in (defined.WORDS_WITH, defined.WORDS_OF):
+        row[columns.SYMBOLS] = count_symbol_words(data, page, types, reading)
+    else:
+        row[columns.HASHES], row[columns.ELLIPSES] = count_symbols(data, page, found, types)
+    if choices.symbols == defined.TOGETHER:
+        row[columns.SYMBOLS] = row[columns.HASHES] + row[columns.ELLIPSES] + count_spaced_dots(data, page, found)
+    if choices.lengths == defined.MEDIAN and types:
+        row[columns.MEDIAN_LENGTH] = median_length(page, types)
+    if language >= 0:
+        lowers = choices.stop_word_case == defined.LOWERED
+        distinct, every = _count_stop_words(data, page, types, stop_words, language, lowers)
+        row[columns.STOP_WORDS] = distinct if choices.stop_words == defined.DISTINCT else every
 
 
 @compiled
-def _count_segments(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
-    """Count lines and paragraphs, once for all readings that split a page in the same way."""
-    choices = readings.choices
-    for reading in range(len(choices)):
-        if choices[reading, defined.WHAT] & columns.REPETITION == 0:
-            continue
-        for choice, at in ((defined.SEGMENTS, columns.LINE_SEGMENTS), (defined.PARAGRAPHS, columns.PARAGRAPH_SEGMENTS)):
-            same, cut = 0, choices[reading, choice]
-            while choices[same, defined.WHAT] & columns.REPETITION == 0 or choices[same, choice] != cut:
-                same += 1
-            if same == reading:
-                count_segments(texts, page, found, cut, rows[reading, at : at + 6])
-            for column in range(at, at + 6):
-                rows[reading, column] = rows[same, column]
-    for reading in range(len(choices)):
-        if choices[reading, defined.WHAT] & columns.LINE_RULES:
-            count_line_rules(texts, page, found, choices[reading, defined.SHORT_LINE], rows[reading])
+def _count_repetition(texts: Texts, page: Page, found: Found, reading: Reading, spelling: Spelling, row: Any) -> None:
+    if reading.choices.few_words == defined.EVERYTHING and found.words:
+        for n in range(found.words + 1, 11):
+            row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
+    count_grams(texts, page, found, reading.choices, spelling, row)
+    if reading.choices.repeated == defined.SKIP:
+        count_skipped(texts, page, found.words, spelling, row)
 
 
 @compiled
-def _count_repetition(
-    texts: Texts, page: Page, found: Found, readings: Readings, spelling: Spelling, rows: Any
-) -> None:
-    choices, counted = readings.choices, -1
-    for reading in range(len(choices)):
-        row, here = rows[reading], choices[reading, defined.WHAT] & columns.REPETITION
-        if here and choices[reading, defined.FEW_WORDS] == defined.EVERYTHING and found.words:
-            for n in range(found.words + 1, 11):
-                row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
-    for flag in (defined.ALL_WORDS, ALPHANUMERIC_FIRST):
-        for reading in range(len(choices)):
-            here = choices[reading, defined.WHAT] & columns.REPETITION
-            if here and choices[reading, defined.GRAM_WORDS] == flag and counted != flag:
-                counted = flag
-                count_grams(texts, page, found, readings, flag, spelling, rows)
-    for reading in range(len(choices)):
-        here = choices[reading, defined.WHAT] & columns.REPETITION
-        if here and choices[reading, defined.REPEATED] == defined.SKIP:
-            count_skipped(texts, page, found.words, spelling, rows[reading])
-
-
-@compiled
-def _write_sizes(found: Found, rows: Any) -> None:
+def _write_sizes(found: Found, row: Any) -> None:
     """Write the columns that all rules have."""
-    for row in rows:
-        row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
-        row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
-        row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
+    row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
+    row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
+    row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
 
 
 @compiled
 def measure_pages(
-    texts: Texts, readings: Readings, stop_words: StopWords, page: Page, spelling: Spelling, rows: Any
+    texts: Texts,
+    what: int,
+    short_line: int,
+    reading: Reading,
+    stop_words: StopWords,
+    languages: npt.NDArray[np.int32],
+    page: Page,
+    spelling: Spelling,
+    rows: Any,
 ) -> None:
-    """Write the counts of every document for several readings of the rules.
+    """Write the counts of every document.
 
     Args:
         texts: the documents.
-        readings: the counts that are needed, and their definitions.
-        stop_words: the stop words of all readings and languages.
+        what: the counts that are needed, see :class:`Asked`.
+        short_line: largest number of characters of a short line.
+        reading: the definitions of the rules.
+        stop_words: the stop words of all languages.
+        languages: int32 [documents], the language whose stop words to count in a document, -1 for none.
         page: buffers for the longest document.
         spelling: further buffers for the longest document.
-        rows: float64 [readings, documents, COLUMNS], written; it must be zeros.
-
+        rows: float64 [documents, COLUMNS], written; it must be zeros.
     """
-    next_break, what, choices = np.int64(0), 0, readings.choices
-    for reading in range(len(choices)):
-        what |= choices[reading, defined.WHAT]
+    next_break = np.int64(0)
     for document in range(len(texts.offsets) - 1):
+        row = rows[document]
         found, next_break = find_words(texts, document, next_break, page)
-        _write_sizes(found, rows[:, document])
+        _write_sizes(found, row)
         if what:
             write_keys(texts.data, page, found.words)
         if what & (columns.REPETITION | columns.LINE_RULES):
             hash_lines(page, found.lines)
-            _count_segments(texts, page, found, readings, rows[:, document])
+        if what & columns.REPETITION:
+            count_segments(texts, page, found, reading.choices.segments, row[columns.LINE_SEGMENTS :][:6])
+            count_segments(texts, page, found, reading.choices.paragraphs, row[columns.PARAGRAPH_SEGMENTS :][:6])
+        if what & columns.LINE_RULES:
+            count_line_rules(texts, page, found, short_line, row)
         if what & (columns.QUALITY | columns.REPETITION):
             write_starts(page, found)
             types = tell_apart(page, found.words)
             if what & columns.REPETITION:
                 types = number_page_words(texts, page, found.words)
             flag_types(texts, page, found.begin, types)
-            for reading in range(len(choices)):
-                count_counted(page, found, types, choices[reading, defined.COUNTED], rows[reading, document])
+            count_counted(page, found, types, reading.choices.counted, row)
             if what & columns.QUALITY:
-                languages = stop_words.languages[:, document]
-                _count_quality(texts, page, found, types, readings, languages, stop_words, rows[:, document])
+                _count_quality(texts, page, found, types, reading, stop_words, languages[document], row)
             if what & columns.REPETITION:
-                _count_repetition(texts, page, found, readings, spelling, rows[:, document])
+                _count_repetition(texts, page, found, reading, spelling, row)
 
 
 Doubles = npt.NDArray[np.float64]
@@ -299,42 +244,30 @@ _MODES = {"whitespace": columns.WHOLE_RUNS, "characters": columns.EACH_CHARACTER
 
 
 class Asked(NamedTuple):
-    """A request for counts, made by one stage."""
+    """A request for counts."""
 
-    what: int
-    """QUALITY, REPETITION and LINE_RULES of ``words.py``, combined with or."""
-    definitions: Definitions = "paper"
-    """The project whose definitions of Gopher's rules apply."""
-    stop_words: Sequence[tuple[str, ...]] = ()
-    """Lists of stop words."""
+    what: int  # QUALITY, REPETITION and LINE_RULES of ``words.py``, combined with or
+    definitions: Definitions = "paper"  # the project whose definitions of Gopher's rules apply
+    stop_words: Sequence[tuple[str, ...]] = ()  # lists of stop words
     languages: npt.NDArray[np.int32] | None = None
     """Index of the list of stop words for each document, -1 for none; None is none for all."""
-    short_line: int = 0
-    """Largest number of characters of a short line."""
+    short_line: int = 0  # largest number of characters of a short line
 
 
-def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitespace") -> list[Doubles]:
-    """Return the counts of valid texts for each request, in one pass: float64, shape (columns, documents).
+def count_pages(texts: pa.Array, asked: Asked, words: Words = "whitespace") -> Doubles:
+    """Return the counts of valid texts: float64, shape (columns, documents).
 
     Args:
         texts: large strings; a null text is counted as an empty one.
-        asked: the requests; columns of counts are numbered in ``words.py``.
+        asked: the request; columns of counts are numbered in ``words.py``.
         words: the words of scripts that are written without spaces.
-
     """
     batch = _batch(texts, words)
-    listed = [_stop_word_lists(each) for each in asked]
-    lists = list(dict.fromkeys(chain.from_iterable(listed)))
-    languages = np.full((len(asked), len(texts)), -1, np.int32)
-    for row, names, each in zip(languages, listed, asked, strict=True):
-        if each.languages is not None:
-            row[:] = np.array([*map(lists.index, names), -1], np.int32)[each.languages]
-    counts = np.zeros((len(asked), 2), np.int64)
-    stop_words = _stop_words(tuple(lists))._replace(languages=languages, counts=counts)
-    readings = make_readings([(each.definitions, each.what, each.short_line) for each in asked])
-    rows = np.zeros((len(asked), len(texts), columns.COLUMNS))
-    measure_pages(batch, readings, stop_words, make_page(batch), make_spelling(batch), rows)
-    return [counted.T for counted in rows]
+    languages = np.full(len(texts), -1, np.int32) if asked.languages is None else asked.languages
+    reading, stop_words = READINGS[asked.definitions], _stop_words(tuple(asked.stop_words), asked.definitions)
+    rows, page, spelling = np.zeros((len(texts), columns.COLUMNS)), make_page(batch), make_spelling(batch)
+    measure_pages(batch, asked.what, asked.short_line, reading, stop_words, languages, page, spelling, rows)
+    return rows.T
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
@@ -380,7 +313,6 @@ def load_segmenter() -> Any:
 
     Raises:
         StageError: ``icu4py`` is not installed.
-
     """
     try:
         from icu4py.breakers import WordBreaker
@@ -391,37 +323,26 @@ def load_segmenter() -> Any:
     return WordBreaker
 
 
-_List = tuple[tuple[str, ...], Literal["as listed", "capitalised too", "lowered"]]
-"""A list of stop words, and how words are compared with them."""
-
-
-def _stop_word_lists(asked: Asked) -> list[_List]:
-    """Return the lists of stop words with their cases; the paper's match lower case, capitalised words and capitals."""
-    if asked.definitions == "paper":
-        return [(words, "capitalised too") for words in asked.stop_words]
-    lowers = READINGS[asked.definitions].stop_word_case == LOWERED
-    return [(words, "lowered" if lowers else "as listed") for words in asked.stop_words]
-
-
 @lru_cache(maxsize=8)
-def _stop_words(lists: tuple[_List, ...]) -> Any:
-    """Return the lookup tables of stop words for kernels; a list's number is its language."""
+def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) -> Any:
+    """Return the lookup tables of stop words for kernels; a list's number is its language.
+
+    The paper's match lower case, capitalised words and capitals.
+    """
     numbers: dict[tuple[int, str], int] = {}
-    for language, (words, case) in enumerate(lists):
+    for language, words in enumerate(lists):
         for number, word in enumerate(words):
-            cases = (word.lower(), word.capitalize(), word.upper()) if case == "capitalised too" else ()
+            cases = (word.lower(), word.capitalize(), word.upper()) if definitions == "paper" else ()
             for spelling in (word, *cases):
                 numbers.setdefault((language, spelling), number)
-    in_lower_case = [each for each in numbers if lists[each[0]][1] == "lowered" and lowered(each[1]) == each[1]]
-    others = [each for each in numbers if lists[each[0]][1] != "lowered"]
+    lowers = READINGS[definitions].choices.stop_word_case == LOWERED
+    short = {each: number for each, number in numbers.items() if not lowers or lowered(each[1]) == each[1]}
     return StopWords(
-        np.zeros((0, 0), np.int32),
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
-        np.zeros(1 + max((len(words) for words, _ in lists), default=0), np.int64),
-        np.zeros((0, 2), np.int64),
-        *_short_words(len(lists), {each: numbers[each] for each in (*in_lower_case, *others)}),
-        make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
+        np.zeros(1 + max(map(len, lists), default=0), np.int64),
+        *_short_words(len(lists), short),
+        make_tree(len(lists), [(language, word, 1) for language, word in short] if lowers else []),
     )
 
 
@@ -460,17 +381,12 @@ class _Text(NamedTuple):
     """One text, split by the kernels, with all places in characters."""
 
     text: str
-    flags: list[int]
-    """Flags of each character."""
+    flags: list[int]  # flags of each character
     words: list[Span]
-    raw_lines: list[Span]
-    """Lines that are not blank, with the white space around them, without their newline."""
-    lines: list[Span]
-    """Lines that are not blank, without the white space around them."""
-    paragraphs: list[Span]
-    """Parts between blank lines, without the white space around them."""
-    short_line: int
-    """Largest number of characters of a short line."""
+    raw_lines: list[Span]  # lines that are not blank, with the white space around them, without their newline
+    lines: list[Span]  # lines that are not blank, without the white space around them
+    paragraphs: list[Span]  # parts between blank lines, without the white space around them
+    short_line: int  # largest number of characters of a short line
 
     def spelled(self, spans: Iterable[Span]) -> list[str]:
         return [self.text[begin:end] for begin, end in spans]

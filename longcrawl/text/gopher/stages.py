@@ -58,8 +58,7 @@ class TextRules(Judge):
     languages: str | None = None
     on_unknown_language: Literal["error", "default", "keep"] = "default"
 
-    columns: ClassVar[int]
-    """Counts that the rules need: QUALITY, REPETITION or LINE_RULES."""
+    columns: ClassVar[int]  # counts that the rules need: QUALITY, REPETITION or LINE_RULES
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +86,7 @@ class TextRules(Judge):
         settings = _settings(self, self.languages)
         places = self.places(table, settings, self.on_unknown_language)
         measured = self._measured in table.column_names
-        counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)[0]
+        counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)
         unspaced = {"max_unspaced_letters": (columns.UNSPACED_LETTERS, columns.WORD_CHARACTERS)}
         shares = (unspaced if self.words == "whitespace" else {}) | dict(self.shares())
         return [
@@ -97,26 +96,23 @@ class TextRules(Judge):
         ]
 
     def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> tuple[pa.Table, Sequence[Stage]]:
-        """Add the counts of this and the next rule sets to the documents in one pass; return both.
-
-        The second part is the stages that were counted, or is empty if there are none besides this one.
-        """
+        """Add the counts of this and the next rule sets in one pass; return these stages, too, or none if alone."""
         if self._measured in table.column_names:
             return table, ()
-        together: dict[str, TextRules] = {}
+        together: list[TextRules] = []
         for rules in (self, *following):
             # A subclass with its own checks may need texts, which a run withholds while stages read counts.
             if not isinstance(rules, TextRules) or type(rules).checks is not TextRules.checks:
                 break
-            if rules.words != self.words or rules._measured in together:  # noqa: SLF001  # of this class
+            if rules in together or not _fit_together([*together, rules]):
                 break
-            together[rules._measured] = rules  # noqa: SLF001  # of this class
+            together.append(rules)
         if len(together) <= 1:
             return table, ()
-        stages = list(together.values())
-        for name, counts in zip(together, _count_together(stages, table), strict=True):
-            table = table.append_column(name, _write_counts(counts))
-        return table, stages
+        counts = _write_counts(_count_together(together, table))
+        for rules in together:
+            table = table.append_column(rules._measured, counts)  # noqa: SLF001  # of this class
+        return table, together
 
     def apply(self, table: pa.Table) -> Outcome:
         """Judge the documents, and drop the column of this stage's counts."""
@@ -190,36 +186,30 @@ class TextRules(Judge):
         )
 
 
-def _count_together(rules: Sequence[TextRules], table: pa.Table) -> list[Doubles]:
-    """Return the counts that each stage needs, from one pass over the texts; compatible stages share an array."""
-    texts = valid_texts(column(table, "text", rules[0].name), rules[0].name)
-    asked: list[Asked] = []
-    places = []
-    for rule in rules:
-        one = _asked(rule, table)
-        beside = [place for place, other in enumerate(asked) if _fits_beside(one, other)]
-        if beside:
-            other = asked[beside[0]]
-            with_words = one if one.what & columns.QUALITY else other
-            short_line = max(one.short_line, other.short_line)
-            asked[beside[0]] = with_words._replace(what=one.what | other.what, short_line=short_line)
-        else:
-            asked.append(one)
-        places.append(beside[0] if beside else len(asked) - 1)
-    counts = count_pages(texts, asked, rules[0].words)
-    return [counts[place] for place in places]
+def _fit_together(stages: Sequence[TextRules]) -> bool:
+    """Return whether one array can hold the counts of all: words and definitions agree, only REPETITION is in several.
+
+    The counts of LINE_RULES are the same by all definitions.
+    """
+    definitions = {each.reads_as for each in stages if each.columns != columns.LINE_RULES}
+    alone = [sum(bool(each.columns & what) for each in stages) for what in (columns.QUALITY, columns.LINE_RULES)]
+    return max(alone) <= 1 and len(definitions) <= 1 and len({each.words for each in stages}) == 1
 
 
-def _asked(rules: TextRules, table: pa.Table) -> Asked:
-    settings = _settings(rules, rules.languages)
-    # The stage that judges a document raises the error for its language, so it is passed over here.
-    places = rules.places(table, settings, "default" if rules.on_unknown_language == "default" else "keep")
-    return Asked(rules.columns, rules.reads_as, settings.stop_words, places, rules.short_lines)
-
-
-def _fits_beside(one: Asked, other: Asked) -> bool:
-    """Return whether one array can hold both: the definitions are the same, and only REPETITION is in both."""
-    return one.definitions == other.definitions and not one.what & other.what & ~columns.REPETITION
+def _count_together(stages: Sequence[TextRules], table: pa.Table) -> Doubles:
+    """Return the counts that stages need, from one pass over the texts."""
+    texts = valid_texts(column(table, "text", stages[0].name), stages[0].name)
+    asked = Asked(0)
+    for each in stages:
+        asked = asked._replace(what=asked.what | each.columns, short_line=max(asked.short_line, each.short_lines))
+        if each.columns != columns.LINE_RULES:
+            asked = asked._replace(definitions=each.reads_as)
+        if each.columns & columns.QUALITY:
+            settings = _settings(each, each.languages)
+            # The stage that judges a document raises the error for its language, so it is passed over here.
+            places = each.places(table, settings, "default" if each.on_unknown_language == "default" else "keep")
+            asked = asked._replace(stop_words=settings.stop_words, languages=places)
+    return count_pages(texts, asked, stages[0].words)
 
 
 def _write_counts(counts: Doubles) -> pa.Array:
@@ -261,7 +251,6 @@ def _settings(stage: TextRules, languages: str | None) -> _Settings:
 
 
 def _check(name: str, values: Doubles, bounds: Doubles, places: npt.NDArray[np.int32]) -> Check:
-    """Compare a rule's values with its thresholds; a document without a threshold passes."""
     comparison: Literal["at_least", "at_most"] = "at_least" if name.startswith("min_") else "at_most"
     bound = bounds[places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
@@ -337,8 +326,7 @@ class GopherRepetition(TextRules):
     * ``max_duplicate_5grams`` to ``max_duplicate_10grams``: share of the words' characters in any repeated n-gram, each
       word counted once.
 
-    The shares of n-grams are RedPajama-V2's signals, but for words that are not normalised. They grow with a document's
-    length, so the same thresholds are stricter on long documents.
+    Shares of n-grams grow with a document's length, so the same thresholds are stricter on long documents.
 
     ``definitions`` selects a project's version of these rules:
 
@@ -359,10 +347,9 @@ class GopherRepetition(TextRules):
     Curator also finds its top n-gram inside words, but not across line ends; in a text of fewer than n words, its share
     of n-grams is 1.
 
-    Some differences remain. datatrove uses spaCy's words, and DCLM uniseg's (fastText's to count them); here ``words``
-    defines a word. For ``dclm``, a word after a quotation mark therefore does not count, as its first character is the
-    mark. Among equally frequent n-grams, NeMo Curator's choice is random; here it is the first. If a project
-    divides by zero, the share is 0 here. ``explain`` marks places only for the paper's definitions.
+    Some differences remain. datatrove uses spaCy's words, and DCLM uniseg's; here ``words`` defines a word, so a word
+    after a quotation mark does not count for ``dclm``. Among equally frequent n-grams, NeMo Curator's choice is random;
+    here it is the first. If a project divides by zero, the share is 0. ``explain`` marks places by the paper alone.
     """
 
     max_duplicate_lines: float | None = 0.3

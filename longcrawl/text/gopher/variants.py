@@ -3,7 +3,7 @@
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,23 +51,18 @@ from longcrawl.text.gopher.words import (
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 """A name of a project (or the paper) whose definitions of Gopher's rules apply."""
 
-Share = tuple[int, int | None]
-"""The column of a count, and the column that it is divided by, if any."""
+Share = tuple[int, int | None]  # the column of a count, and the column that it is divided by, if any
 
-ALL_WORDS = 0
-"""Value for all words, in place of the flag of the words to count (``TEXTUAL`` or ``ALPHANUMERIC_FIRST``)."""
+ALL_WORDS = 0  # value for all words, in place of the flag of the words to count (``TEXTUAL`` or ``ALPHANUMERIC_FIRST``)
 
-MEAN, MEDIAN = range(2)
-"""Averages of the length of words."""
+MEAN, MEDIAN = range(2)  # averages of the length of words
 
 APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
 """Counts of number signs and ellipses: two separate ones; one that includes ``. . .``; words that contain one; words
 that consist mostly of them."""
 
-DISTINCT, OCCURRENCES = range(2)
-"""Counts of stop words: distinct ones, or all occurrences."""
-AS_LISTED, LOWERED = range(2)
-"""Spelling of stop words: as listed, or in lower case."""
+DISTINCT, OCCURRENCES = range(2)  # counts of stop words: distinct ones, or all occurrences
+AS_LISTED, LOWERED = range(2)  # spelling of stop words: as listed, or in lower case
 
 UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
 """Kinds of lines: those of ``str.splitlines``; lines between newlines that are not blank, without or with the white
@@ -78,10 +73,8 @@ BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = ran
 stripped text; between pairs of newlines; those between pairs that are not blank, without the white space around them;
 none."""
 
-FIRST, LONGEST = range(2)
-"""Choice among equally frequent n-grams."""
-REPEATED_ONLY, ONCE_TOO = range(2)
-"""Whether a most frequent n-gram that occurs once counts."""
+FIRST, LONGEST = range(2)  # choice among equally frequent n-grams
+REPEATED_ONLY, ONCE_TOO = range(2)  # whether a most frequent n-gram that occurs once counts
 IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
 """Size of the most frequent n-gram: the characters of its words; also its spaces; also its spaces, at every place in
 the text that has its words with one space between them."""
@@ -90,158 +83,105 @@ UNION, SKIP, SUM, LATER = range(4)
 """Counts of repeated n-grams: every word that they cover, once; all but the first, without overlaps and compared
 without spaces; all, with overlaps; every word and space that all but the first cover."""
 
-NOTHING, EVERYTHING = range(2)
-"""Share of n-grams in a text of fewer than n words: 0 or 1."""
+NOTHING, EVERYTHING = range(2)  # share of n-grams in a text of fewer than n words: 0 or 1
 
 
 BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
 
 
-WHAT, SHORT_LINE = range(2)
-LINES, COUNTED, LENGTHS, SYMBOLS, ALPHABETIC_WORDS, STOP_WORDS, STOP_WORD_CASE = range(2, 9)
-SEGMENTS, PARAGRAPHS, GRAM_WORDS, TOP, TOP_ONCE, TOP_SIZE, REPEATED, FEW_WORDS = range(9, 17)
-"""Columns of ``Readings.choices``."""
+class Choices(NamedTuple):
+    """Choices among definitions of the rules; the defaults are the paper's."""
+
+    lines: int = STRIPPED_LINES
+    counted: int = ALL_WORDS
+    lengths: int = MEAN
+    symbols: int = APART
+    alphabetic: int = ALPHABETIC  # flag of the characters that make a word alphabetic
+    stop_words: int = DISTINCT
+    stop_word_case: int = AS_LISTED
+    segments: int = STRIPPED_LINES  # kind of lines of the repetition rules
+    paragraphs: int = BLANK_LINES
+    gram_words: int = ALL_WORDS
+    top: int = FIRST
+    top_once: int = REPEATED_ONLY
+    top_size: int = IN_WORDS
+    repeated: int = UNION
+    few_words: int = NOTHING
 
 
 class Reading(NamedTuple):
     """One project's definitions of the rules."""
 
-    bullets: str
-    endings: tuple[str, ...]
-    """Endings of ellipsis lines, compared with the line in lower case."""
-    segments: int
-    """Kind of lines of the repetition rules."""
-    paragraphs: int
-    repeated: int
-    markers: str = ""
-    """Bullets that must be a word by themselves."""
-    lines: int = STRIPPED_LINES
-    counted: int = ALL_WORDS
-    lengths: int = MEAN
-    symbols: int = APART
-    alphabetic: int = ALPHABETIC
-    """Flag of the characters that make a word alphabetic."""
-    stop_words: int = OCCURRENCES
-    stop_word_case: int = AS_LISTED
-    gram_words: int = ALL_WORDS
-    top: int = FIRST
-    top_once: int = ONCE_TOO
-    top_size: int = IN_WORDS
-    few_words: int = NOTHING
-
-
-class Readings(NamedTuple):
-    """Several readings as arrays for kernels, with one row each."""
-
-    choices: npt.NDArray[np.int64]
-    """Shape (readings, 17): the counts that are needed, and their definitions."""
-    bullets: npt.NDArray[np.uint32]
-    """Shape (readings, most): code points, padded with ``_NO_POINT``."""
-    markers: npt.NDArray[np.uint32]
-    """Shape (readings, most): code points, padded with ``_NO_POINT``."""
+    choices: Choices
+    bullets: npt.NDArray[np.uint32]  # code points
+    markers: npt.NDArray[np.uint32]  # code points of bullets that must be a word by themselves
     endings: npt.NDArray[np.uint8]
-    """Shape (readings, most, bytes of the longest)."""
-    ending_sizes: npt.NDArray[np.int64]
-    """Shape (readings, most): size of each ending in bytes, 0 for none."""
+    """Shape (endings, bytes of the longest): endings of ellipsis lines, compared with the line in lower case."""
+    ending_sizes: npt.NDArray[np.int64]  # size of each ending in bytes
     edges: npt.NDArray[np.uint8]
-    """Shape (readings + 1, 256): flags of bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last
-    bytes of endings, ``BEFORE_ENDING_BYTE`` the bytes before those. The last row combines all readings."""
+    """Flags of the 256 bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last bytes of endings,
+    ``BEFORE_ENDING_BYTE`` the bytes before those."""
 
 
-_NO_POINT = 0x110000
-
-
-def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
-    """Return the arrays for requests, each of definitions, counts (flags) and largest size of a short line."""
-    known = [READINGS[definitions] for definitions, _, _ in asked]
-    choices = [
-        (what, short_line, *_choices(reading)) for (_, what, short_line), reading in zip(asked, known, strict=True)
-    ]
-    most = max(len(reading.endings) for reading in known)
-    longest = max(len(ending.encode()) for reading in known for ending in reading.endings)
-    endings, sizes = np.zeros((len(known), most, longest), np.uint8), np.zeros((len(known), most), np.int64)
-    edges = np.zeros((len(known) + 1, 256), np.uint8)
-    for row, reading in enumerate(known):
-        edges[row, [mark.encode()[0] for mark in reading.bullets + reading.markers]] |= BULLET_BYTE
-        cases = [each.encode() for ending in reading.endings for each in (ending, ending.upper())]
-        edges[row, [ending[-1] for ending in cases]] |= ENDING_BYTE
-        edges[row, [ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
-        edges[-1] |= edges[row]
-        for place, ending in enumerate(reading.endings):
-            spelled = np.frombuffer(ending.encode(), np.uint8)
-            endings[row, place, : len(spelled)], sizes[row, place] = spelled, len(spelled)
-    bullets = _points([reading.bullets for reading in known])
-    markers = _points([reading.markers for reading in known])
-    return Readings(np.array(choices, np.int64), bullets, markers, endings, sizes, edges)
-
-
-def _choices(reading: Reading) -> tuple[int, ...]:
-    quality = (reading.lines, reading.counted, reading.lengths, reading.symbols, reading.alphabetic)
-    stop_words = (reading.stop_words, reading.stop_word_case)
-    repetition = (reading.segments, reading.paragraphs, reading.gram_words)
-    top = (reading.top, reading.top_once, reading.top_size)
-    return (*quality, *stop_words, *repetition, *top, reading.repeated, reading.few_words)
-
-
-def _points(characters: Sequence[str]) -> npt.NDArray[np.uint32]:
-    points = np.full((len(characters), max(map(len, characters))), _NO_POINT, np.uint32)
-    for row, each in zip(points, characters, strict=True):
-        row[: len(each)] = list(map(ord, each))
-    return points
+def _reading(bullets: str, endings: tuple[str, ...], markers: str = "", **choices: int) -> Reading:
+    encoded = [ending.encode() for ending in endings]
+    table, edges = np.zeros((len(encoded), max(map(len, encoded))), np.uint8), np.zeros(256, np.uint8)
+    for row, ending in zip(table, encoded, strict=True):
+        row[: len(ending)] = list(ending)
+    cases = [*encoded, *(ending.upper().encode() for ending in endings)]
+    edges[[mark.encode()[0] for mark in bullets + markers]] |= BULLET_BYTE
+    edges[[ending[-1] for ending in cases]] |= ENDING_BYTE
+    edges[[ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
+    bullet_points, marker_points = (np.array([*map(ord, each)], np.uint32) for each in (bullets, markers))
+    sizes = np.array([*map(len, encoded)], np.int64)
+    return Reading(Choices(**choices), bullet_points, marker_points, table, sizes, edges)
 
 
 READINGS: Mapping[Definitions, Reading] = {
-    "paper": Reading(
-        BULLETS,
-        ("...", "…"),
-        markers=MARKERS,
-        stop_words=DISTINCT,
-        segments=STRIPPED_LINES,
-        paragraphs=BLANK_LINES,
-        top_once=REPEATED_ONLY,
-        repeated=UNION,
-    ),
-    "datatrove": Reading(
+    "paper": _reading(BULLETS, ("...", "…"), MARKERS),
+    "datatrove": _reading(
         "•-",
         ("...", "…"),
-        counted=TEXTUAL,
-        stop_words=DISTINCT,
         lines=UNICODE_LINES,
+        counted=TEXTUAL,
         segments=NEWLINE_RUNS,
         paragraphs=BLANK_APART,
+        top_once=ONCE_TOO,
         top_size=WITH_SPACES,
         repeated=SKIP,
     ),
-    "dclm": Reading(
+    "dclm": _reading(
         "●•*-",
         ("...", ". . .", "…"),
         counted=ALPHANUMERIC_FIRST,
         symbols=TOGETHER,
+        stop_words=OCCURRENCES,
         stop_word_case=LOWERED,
-        segments=STRIPPED_LINES,
         paragraphs=PAIRS_APART_STRIPPED,
         gram_words=ALPHANUMERIC_FIRST,
         top=LONGEST,
-        top_once=REPEATED_ONLY,
-        repeated=UNION,
     ),
-    "dolma": Reading(
+    "dolma": _reading(
         "*-",
         ("…",),
+        lines=NEWLINE_RUNS,
         lengths=MEDIAN,
         symbols=WORDS_WITH,
-        lines=NEWLINE_RUNS,
+        stop_words=OCCURRENCES,
         segments=NEWLINE_RUNS,
         paragraphs=NO_PARAGRAPHS,
+        top_once=ONCE_TOO,
         repeated=SUM,
     ),
-    "nemo-curator": Reading(
+    "nemo-curator": _reading(
         "•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿",
         ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more"),
         symbols=WORDS_OF,
         alphabetic=LETTER,
+        stop_words=OCCURRENCES,
         segments=FILLED_LINES,
         paragraphs=PAIRS_APART,
+        top_once=ONCE_TOO,
         top_size=FOUND_IN_TEXT,
         repeated=LATER,
         few_words=EVERYTHING,
@@ -478,28 +418,28 @@ def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
 
 
 @compiled
-def _count_line(data: Any, begin: int, end: int, after_word: int, readings: Readings, reading: int, row: Any) -> None:
+def _count_line(data: Any, begin: int, end: int, after_word: int, reading: Reading, row: Any) -> None:
     """Count a line if it begins with a bullet, and if it has an ending; ``after_word`` is the end of its first word."""
-    if not _has_edges(data, begin, end, readings.edges[reading]):
+    if not _has_edges(data, begin, end, reading.edges):
         return
     bulleted, ended = False, False
     point, after = decode(data, begin)
-    for bullet in readings.bullets[reading]:
+    for bullet in reading.bullets:
         bulleted |= point == bullet
-    for marker in readings.markers[reading]:
+    for marker in reading.markers:
         bulleted |= point == marker and after == after_word
-    for place in range(readings.ending_sizes.shape[1]):
-        ended |= _matches(data, begin, end, readings.endings[reading, place], readings.ending_sizes[reading, place])
+    for place in range(len(reading.ending_sizes)):
+        ended |= _matches(data, begin, end, reading.endings[place], reading.ending_sizes[place])
     row[columns.BULLET_LINES] += bulleted
     row[columns.ELLIPSIS_LINES] += ended
 
 
 @compiled
-def _is_ending(data: Any, begin: int, end: int, readings: Readings, reading: int) -> bool:
+def _is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
     """Return whether ``data[begin:end]`` is one of a reading's endings."""
-    for place in range(readings.ending_sizes.shape[1]):
-        size = readings.ending_sizes[reading, place]
-        if size == end - begin and _matches(data, begin, end, readings.endings[reading, place], size):
+    for place in range(len(reading.ending_sizes)):
+        size = reading.ending_sizes[place]
+        if size == end - begin and _matches(data, begin, end, reading.endings[place], size):
             return True
     return False
 
@@ -516,7 +456,7 @@ def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
 
 
 @compiled
-def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readings, reading: int, row: Any) -> None:
+def _count_unicode_lines(texts: Texts, page: Page, found: Found, reading: Reading, row: Any) -> None:
     """Count all lines of ``str.splitlines``, and those with bullets or endings once stripped."""
     data, words, at, first = texts.data, found.words, found.begin, 0
     for word in range(words + 1):
@@ -526,7 +466,7 @@ def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readi
         row[columns.LINES] += breaks
         if word > first and (breaks or word == words):
             begin, end = page.word_begins[first], page.word_ends[word - 1]
-            _count_line(data, begin, end, page.word_ends[first], readings, reading, row)
+            _count_line(data, begin, end, page.word_ends[first], reading, row)
             first = word
         if word < words:
             at = page.word_ends[word]
@@ -536,34 +476,26 @@ def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readi
 
 
 @compiled
-def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
-    """Count the lines of each reading, those that begin with a bullet, and those that end in an ellipsis."""
-    data, cuts, filled, runs = texts.data, readings.choices[:, LINES], 0, 0
-    edges = readings.edges[len(cuts)]
+def count_lines(texts: Texts, page: Page, found: Found, reading: Reading, row: Any) -> None:
+    """Count the lines, those that begin with a bullet, and those that end in an ellipsis."""
+    data, cut, filled, runs = texts.data, reading.choices.lines, 0, 0
+    has_breaks = cut == UNICODE_LINES and found.breaks
     for line in range(found.lines):
         first, stop = page.line_words[line], page.line_words[line + 1]
         begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
         runs += end > begin or line in (0, found.lines - 1)
         filled += stop > first
-        if end == begin:
-            continue
-        word_begin, word_end = (page.word_begins[first], page.word_ends[stop - 1]) if stop > first else (begin, begin)
-        if not _has_edges(data, begin, end, edges) and not _has_edges(data, word_begin, word_end, edges):
-            continue
-        for reading in range(len(cuts)):
-            after = page.word_ends[first]
-            if cuts[reading] == NEWLINE_RUNS:
-                _count_line(data, begin, end, after, readings, reading, rows[reading])
-            elif stop > first and not (cuts[reading] == UNICODE_LINES and found.breaks):
-                _count_line(data, word_begin, word_end, after, readings, reading, rows[reading])
-    for reading in range(len(cuts)):
-        if cuts[reading] != UNICODE_LINES:
-            rows[reading, columns.LINES] = runs if cuts[reading] == NEWLINE_RUNS else filled
-        elif found.breaks:
-            _count_unicode_lines(texts, page, found, readings, reading, rows[reading])
-        else:
-            # ``str.splitlines`` has no empty line after the last newline.
-            rows[reading, columns.LINES] = found.lines - (page.line_begins[found.lines - 1] == found.end)
+        if cut == NEWLINE_RUNS and end > begin:
+            _count_line(data, begin, end, page.word_ends[first], reading, row)
+        elif cut != NEWLINE_RUNS and stop > first and not has_breaks:
+            _count_line(data, page.word_begins[first], page.word_ends[stop - 1], page.word_ends[first], reading, row)
+    if cut != UNICODE_LINES:
+        row[columns.LINES] = runs if cut == NEWLINE_RUNS else filled
+    elif found.breaks:
+        _count_unicode_lines(texts, page, found, reading, row)
+    else:
+        # ``str.splitlines`` has no empty line after the last newline.
+        row[columns.LINES] = found.lines - (page.line_begins[found.lines - 1] == found.end)
 
 
 @compiled
@@ -678,9 +610,9 @@ def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
 
 
 @compiled
-def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, reading: int) -> int:
+def count_symbol_words(data: Any, page: Page, types: int, reading: Reading) -> int:
     """Count the words with a number sign or an ellipsis, or the words that consist mostly of them."""
-    with_symbol, total = readings.choices[reading, SYMBOLS] == WORDS_WITH, 0
+    with_symbol, total = reading.choices.symbols == WORDS_WITH, 0
     for number in range(types):
         flags, first = page.type_flags[number], page.repeats.firsts[number]
         begin, end, found = page.word_begins[first], page.word_ends[first], False
@@ -689,56 +621,43 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
         elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
             found = True
         # A word that is an ellipsis has no letters.
-        elif flags & ALPHABETIC == 0 and readings.edges[reading, data[end - 1]] & ENDING_BYTE:
-            found = _is_ending(data, begin, end, readings, reading)
+        elif flags & ALPHABETIC == 0 and reading.edges[data[end - 1]] & ENDING_BYTE:
+            found = _is_ending(data, begin, end, reading)
         total += found * np.int64(page.repeats.counts[number])
     return total
 
 
 _BASE = _U(0x9E3779B97F4A7C15)
 _OTHER_BASE = _U(0xFF51AFD7ED558CCD)
-_LEAST = 5
-"""Words of the shortest n-grams that are compared by their letters."""
-_MOST = 10
-"""Words of the longest n-grams that are compared by their letters."""
-_FIRST_LETTERS = 16
-"""Bytes of these n-grams that are compared first."""
+_LEAST = 5  # words of the shortest n-grams that are compared by their letters
+_MOST = 10  # words of the longest n-grams that are compared by their letters
+_FIRST_LETTERS = 16  # bytes of these n-grams that are compared first
 
 
 class Spelling(NamedTuple):
     """Buffers for one document, for readings that compare n-grams by their letters without spaces."""
 
-    kept: npt.NDArray[np.int32]
-    """Words that a reading counts in n-grams."""
     kept_starts: npt.NDArray[np.int64]
-    """Start of each of these words among their characters, and the end of the last."""
-    joined: npt.NDArray[np.uint8]
-    """The bytes of all words without spaces."""
-    begins: npt.NDArray[np.int64]
-    """Start of each word in ``joined``, and the end of the last."""
-    firsts: npt.NDArray[np.uint64]
-    """Hash of the letters from each word on that have been compared so far."""
-    candidates: npt.NDArray[np.int32]
-    """Words at which a repeated n-gram may start."""
-    limits: npt.NDArray[np.int32]
-    """Number of letters from each candidate on that is too large for a repeated n-gram."""
-    undecided: npt.NDArray[np.int32]
-    """Candidates with all letters compared so far also found elsewhere."""
-    hashed: npt.NDArray[np.int32]
-    """Number of hashed bytes from each word on, in whole blocks of eight."""
-    hashes: npt.NDArray[np.uint64]
-    """Hash of these bytes."""
+    """Start of each word that a reading counts in n-grams among their characters, and the end of the last."""
+    joined: npt.NDArray[np.uint8]  # the bytes of all words without spaces
+    begins: npt.NDArray[np.int64]  # start of each word in ``joined``, and the end of the last
+    firsts: npt.NDArray[np.uint64]  # hash of the letters from each word on that have been compared so far
+    candidates: npt.NDArray[np.int32]  # words at which a repeated n-gram may start
+    limits: npt.NDArray[np.int32]  # number of letters from each candidate on that is too large for a repeated n-gram
+    undecided: npt.NDArray[np.int32]  # candidates with all letters compared so far also found elsewhere
+    hashed: npt.NDArray[np.int32]  # number of hashed bytes from each word on, in whole blocks of eight
+    hashes: npt.NDArray[np.uint64]  # hash of these bytes
 
 
 def make_spelling(texts: Texts) -> Spelling:
     """Allocate buffers for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
-    kept, candidates, limits, undecided, hashed = np.empty((5, words), np.int32)
+    candidates, limits, undecided, hashed = np.empty((4, words), np.int32)
     kept_starts, begins = np.empty((2, words), np.int64)
     joined = np.empty(longest + 2 * _FIRST_LETTERS, np.uint8)
     firsts, hashes = np.empty((2, words), np.uint64)
-    return Spelling(kept, kept_starts, joined, begins, firsts, candidates, limits, undecided, hashed, hashes)
+    return Spelling(kept_starts, joined, begins, firsts, candidates, limits, undecided, hashed, hashes)
 
 
 @compiled
@@ -929,20 +848,20 @@ def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> in
 
 @compiled
 def _top_characters(
-    texts: Texts, page: Page, document: Found, starts: Any, size: int, found: int, n: int, choices: Any
+    texts: Texts, page: Page, document: Found, starts: Any, size: int, found: int, n: int, choices: Choices
 ) -> int:
     """Count the characters of the most frequent n-gram by a reading's definition."""
     first, count = 0, 0
     if size:
-        longest = choices[TOP] == LONGEST
+        longest = choices.top == LONGEST
         gram = _longest_of_most_frequent(page, starts, found, n) if longest else most_frequent(page.repeats, found)
         first, count = page.repeats.gram_firsts[gram], page.repeats.gram_counts[gram]
-    elif choices[TOP_ONCE] == ONCE_TOO:
+    elif choices.top_once == ONCE_TOO:
         count = 1
     length = starts[first + n] - starts[first]
-    if choices[TOP_SIZE] == IN_WORDS:
+    if choices.top_size == IN_WORDS:
         return length * count
-    if choices[TOP_SIZE] == FOUND_IN_TEXT:
+    if choices.top_size == FOUND_IN_TEXT:
         count = _count_in_text(texts.data, page, document, first, n)
     return (length + n - 1) * count
 
@@ -998,40 +917,22 @@ def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tu
 
 
 @compiled
-def count_grams(
-    texts: Texts, page: Page, document: Found, readings: Readings, counted: int, spelling: Spelling, rows: Any
-) -> None:
-    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams for several readings.
+def count_grams(texts: Texts, page: Page, document: Found, choices: Choices, spelling: Spelling, row: Any) -> None:
+    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, except for ``SKIP``.
 
-    Args:
-        texts: the documents.
-        page: the buffers with the numbered words of the document.
-        document: the position and the size of the document.
-        readings: the readings; only those with n-grams of ``counted`` words are counted.
-        counted: a flag of words, or ALL_WORDS.
-        spelling: buffers for the longest document.
-        rows: float64 [readings, COLUMNS], written.
+    The words of the document must have been numbered.
     """
-    words, size = _start_grams(page, spelling, document.words, counted)
-    starts, found, longest, choices = spelling.kept_starts, 0, 4, readings.choices
-    for reading in range(len(choices)):
-        here = choices[reading, WHAT] & columns.REPETITION and choices[reading, GRAM_WORDS] == counted
-        if here and choices[reading, REPEATED] != SKIP:
-            longest = 10
+    words, size = _start_grams(page, spelling, document.words, choices.gram_words)
+    starts, found, longest = spelling.kept_starts, 0, 4 if choices.repeated == SKIP else 10
     for n in range(2, min(words, longest) + 1):
         if size:
             size, found = lengthen(page.repeats, size)
             size = keep_repeated(page.repeats, size)
-        for reading in range(len(choices)):
-            row, repeated = rows[reading], choices[reading, REPEATED]
-            here = choices[reading, WHAT] & columns.REPETITION
-            if not here or choices[reading, GRAM_WORDS] != counted or (n > 4 and repeated == SKIP):
-                continue
-            if n <= 4:
-                top = _top_characters(texts, page, document, starts, size, found, n, choices[reading])
-                row[columns.TOP_2_GRAM + n - 2] = top
-            else:
-                row[columns.TOP_2_GRAM + n - 2] = _repeated_characters(page, starts, size, n, repeated)
-            if n > 4 and repeated == SUM:
-                for word in range(n):
-                    row[columns.GRAM_CHARACTERS + n - 5] += starts[words - word] - starts[word]
+        if n <= 4:
+            characters = _top_characters(texts, page, document, starts, size, found, n, choices)
+        else:
+            characters = _repeated_characters(page, starts, size, n, choices.repeated)
+        row[columns.TOP_2_GRAM + n - 2] = characters
+        if n > 4 and choices.repeated == SUM:
+            for word in range(n):
+                row[columns.GRAM_CHARACTERS + n - 5] += starts[words - word] - starts[word]

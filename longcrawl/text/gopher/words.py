@@ -36,11 +36,9 @@ from longcrawl.kernels.memory import (
 from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, note, number_words
 from longcrawl.kernels.texts import decode
 
-QUALITY, REPETITION, LINE_RULES = 1, 2, 4
-"""Bit flags of the counts that are needed."""
+QUALITY, REPETITION, LINE_RULES = 1, 2, 4  # bit flags of the counts that are needed
 
-WHOLE_RUNS, EACH_CHARACTER, AT_BREAKS = range(3)
-"""Ways to split runs of a script without spaces into words."""
+WHOLE_RUNS, EACH_CHARACTER, AT_BREAKS = range(3)  # ways to split runs of a script without spaces into words
 
 WORDS, WORD_CHARACTERS, CHARACTERS, LINE_CHARACTERS, NEWLINES, UNSPACED_LETTERS = range(6)
 """Columns that all rules have; characters of lines are all but newlines."""
@@ -49,54 +47,40 @@ HASHES, ELLIPSES, ALPHABETIC_WORDS, STOP_WORDS, LINES, BULLET_LINES, ELLIPSIS_LI
 
 SEGMENTS, SEGMENT_CHARACTERS, DUPLICATES, DUPLICATE_CHARACTERS, LATER_DUPLICATES, LATER_CHARACTERS = range(6)
 """Counts of lines or paragraphs: all, those that occur more than once, and those that repeat an earlier one."""
-LINE_SEGMENTS = 13
-"""First of six columns of lines."""
-PARAGRAPH_SEGMENTS = LINE_SEGMENTS + 6
-"""First of six columns of paragraphs."""
+LINE_SEGMENTS = 13  # first of six columns of lines
+PARAGRAPH_SEGMENTS = LINE_SEGMENTS + 6  # first of six columns of paragraphs
 
-NGRAMS = 9
-"""Number of n-gram columns: the most frequent for n = 2 to 4, all repeated ones for n = 5 to 10."""
+NGRAMS = 9  # number of n-gram columns: the most frequent for n = 2 to 4, all repeated ones for n = 5 to 10
 TOP_2_GRAM = PARAGRAPH_SEGMENTS + 6
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
 
 TERMINAL_LINES = TOP_2_GRAM + NGRAMS
 SHORT_LINES = TERMINAL_LINES + 1
-RAW_LINES = SHORT_LINES + 1
-"""First of six columns of lines with the white space around them."""
+RAW_LINES = SHORT_LINES + 1  # first of six columns of lines with the white space around them
 
 COUNTED_WORDS, COUNTED_CHARACTERS, MEDIAN_LENGTH, SYMBOLS = range(RAW_LINES + 6, RAW_LINES + 10)
 """Columns that only definitions other than the paper's need; counted words are those that a definition counts."""
-GRAM_CHARACTERS = SYMBOLS + 1
-"""First of six columns: characters of all n-grams for n = 5 to 10, with overlaps."""
+GRAM_CHARACTERS = SYMBOLS + 1  # first of six columns: characters of all n-grams for n = 5 to 10, with overlaps
 
-COLUMNS = GRAM_CHARACTERS + 6
-"""Number of columns."""
+COLUMNS = GRAM_CHARACTERS + 6  # number of columns
 
 
 SPACE = 1 << 0
 ALPHABETIC = 1 << 1
 ALPHANUMERIC = 1 << 2
-UNSPACED = 1 << 3
-"""Flag of a letter or mark of a script that is written without spaces between words."""
-MARK = 1 << 4
-"""Flag of a combining mark, which belongs to the character before it."""
-SYMBOL = 1 << 5
-"""Flag of the number sign, the full stop and the ellipsis, which Gopher's symbol rules count."""
-TERMINAL = 1 << 6
-"""Flag of a character that ends sentences in some script: Unicode's Sentence_Terminal."""
-LINE_BREAK = 1 << 7
-"""Flag of a character at which ``str.splitlines`` splits."""
+UNSPACED = 1 << 3  # flag of a letter or mark of a script that is written without spaces between words
+MARK = 1 << 4  # flag of a combining mark, which belongs to the character before it
+SYMBOL = 1 << 5  # flag of the number sign, the full stop and the ellipsis, which Gopher's symbol rules count
+TERMINAL = 1 << 6  # flag of a character that ends sentences in some script: Unicode's Sentence_Terminal
+LINE_BREAK = 1 << 7  # flag of a character at which ``str.splitlines`` splits
 
 BULLET = 1 << 8
-MARKER = 1 << 9
-"""Flag of a character that is a bullet if white space follows."""
+MARKER = 1 << 9  # flag of a character that is a bullet if white space follows
 
 LETTER = 1 << 10
 """Flag of Unicode's property Alphabetic, which includes vowel signs, Roman numerals and circled letters."""
-TEXTUAL = 1 << 11
-"""Flag of a character that datatrove does not class as punctuation."""
-ALPHANUMERIC_FIRST = 1 << 12
-"""Flag of a word with an alphanumeric first character."""
+TEXTUAL = 1 << 11  # flag of a character that datatrove does not class as punctuation
+ALPHANUMERIC_FIRST = 1 << 12  # flag of a word with an alphanumeric first character
 
 HASH_SIGN = 1 << 13
 ELLIPSIS = 1 << 14
@@ -240,90 +224,61 @@ _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x9E3779B97F4A7C15)
 _OTHER_PRIME = _U(0xFF51AFD7ED558CCD)
 _NEWLINE = 0x0A
-PACKED = 7
-"""Bytes of the longest word that is its own key: its bytes and their number."""
+PACKED = 7  # bytes of the longest word that is its own key: its bytes and their number
 _LENGTH_AT = _U(8 * PACKED)
 
 _LAST_BIT = _U(1 << 63)
 _TO_FIRST = np.uint16(ALPHANUMERIC_FIRST // ALPHANUMERIC)
-BLOCK = 64
-"""Bytes that are scanned at a time."""
-SURE = 56
-"""Bytes that ``bits_from`` surely covers, from any place."""
+BLOCK = 64  # bytes that are scanned at a time
+SURE = 56  # bytes that ``bits_from`` surely covers, from any place
 
 
 class Texts(NamedTuple):
     """The documents of a batch, and how they are split into words."""
 
-    data: npt.NDArray[np.uint8]
-    """Valid UTF-8 of all documents."""
-    offsets: Integers
-    """Shape (documents + 1,): the start of each document and the end of the last, in bytes."""
-    flags: npt.NDArray[np.uint16]
-    """Shape (0x110000,): the flags of every code point."""
-    mode: int
-    """The way to split runs of a script without spaces."""
-    breaks: Integers
-    """Ascending bytes at which words begin within such runs, for ``AT_BREAKS``."""
+    data: npt.NDArray[np.uint8]  # valid UTF-8 of all documents
+    offsets: Integers  # shape (documents + 1,): the start of each document and the end of the last, in bytes
+    flags: npt.NDArray[np.uint16]  # shape (0x110000,): the flags of every code point
+    mode: int  # the way to split runs of a script without spaces
+    breaks: Integers  # ascending bytes at which words begin within such runs, for ``AT_BREAKS``
 
 
 class Page(NamedTuple):
     """Buffers for one document at a time, large enough for the longest of a batch; untouched memory costs nothing."""
 
-    others: npt.NDArray[np.uint64]
-    """A bit for each byte that is not an ASCII letter."""
-    continuations: npt.NDArray[np.uint64]
-    """A bit for each byte that continues a character."""
-    behind: Integers
-    """Number of continuation bytes before each 64 bytes."""
-    tail: npt.NDArray[np.uint8]
-    """A copy of the last bytes of the batch, padded to 64 bytes."""
-    word_begins: Integers
-    """First byte of each word."""
-    word_ends: Integers
-    """End of each word, in bytes."""
-    starts: Integers
-    """Start of each word among the characters of all words, and the end of the last."""
-    word_keys: npt.NDArray[np.uint64]
-    """Key of each word: its bytes, or a hash of a longer word."""
+    others: npt.NDArray[np.uint64]  # a bit for each byte that is not an ASCII letter
+    continuations: npt.NDArray[np.uint64]  # a bit for each byte that continues a character
+    behind: Integers  # number of continuation bytes before each 64 bytes
+    tail: npt.NDArray[np.uint8]  # a copy of the last bytes of the batch, padded to 64 bytes
+    word_begins: Integers  # first byte of each word
+    word_ends: Integers  # end of each word, in bytes
+    starts: Integers  # start of each word among the characters of all words, and the end of the last
+    word_keys: npt.NDArray[np.uint64]  # key of each word: its bytes, or a hash of a longer word
     type_flags: npt.NDArray[np.uint16]
     """Flags of each distinct word: those of all its characters combined, and ``ALPHANUMERIC_FIRST``."""
-    lengths: Integers
-    """Number of words of each length."""
-    line_words: Integers
-    """First word of each line, and the number of words."""
+    lengths: Integers  # number of words of each length
+    line_words: Integers  # first word of each line, and the number of words
     line_begins: Integers
     """First byte of each line; the last entry is one past the last line's newline, or where that would be."""
-    line_keys: npt.NDArray[np.uint64]
-    """Hash of the words of each line."""
-    line_again: npt.NDArray[np.uint8]
-    """Whether another line may have the same words."""
-    segment_begins: Integers
-    """First byte of each line or paragraph that may be repeated."""
-    segment_ends: Integers
-    """End of each of these, in bytes."""
-    segment_keys: npt.NDArray[np.uint64]
-    """Hash of each of these."""
-    repeats: Repeats
-    """Repeats of words, or of segments."""
+    line_keys: npt.NDArray[np.uint64]  # hash of the words of each line
+    line_again: npt.NDArray[np.uint8]  # whether another line may have the same words
+    segment_begins: Integers  # first byte of each line or paragraph that may be repeated
+    segment_ends: Integers  # end of each of these, in bytes
+    segment_keys: npt.NDArray[np.uint64]  # hash of each of these
+    repeats: Repeats  # repeats of words, or of segments
 
 
 class Found(NamedTuple):
     """The position and the size of a document."""
 
-    begin: int
-    """First byte."""
-    end: int
-    """One past the last byte."""
+    begin: int  # first byte
+    end: int  # one past the last byte
     words: int
-    lines: int
-    """Number of lines, as ``str.split`` at newlines gives them: an empty one follows the last newline."""
+    lines: int  # number of lines, as ``str.split`` at newlines gives them: an empty one follows the last newline
     characters: int
     word_characters: int
-    unspaced: int
-    """Number of letters of scripts without spaces."""
-    breaks: int
-    """Number of characters other than newlines at which ``str.splitlines`` splits."""
+    unspaced: int  # number of letters of scripts without spaces
+    breaks: int  # number of characters other than newlines at which ``str.splitlines`` splits
 
 
 def make_page(texts: Texts) -> Page:
@@ -371,7 +326,6 @@ def first_bits(count: int) -> np.uint64:
 
 @compiled
 def _spell(data: Any, begin: int, end: int) -> np.uint64:
-    """Return up to eight bytes as a little-endian number."""
     key = _U(0)
     for at in range(begin, end):
         key |= _U(data[at]) << _U(8 * (at - begin))

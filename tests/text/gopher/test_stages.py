@@ -103,7 +103,7 @@ def test_null_and_empty_texts_have_defined_values():
 
 def test_a_long_line_goes_through():
     text = "word " * 400_000 + "é" * 2_000_000
-    found = count_pages(pa.array([text, "after it"], pa.large_string()), [Asked(7)])[0]
+    found = count_pages(pa.array([text, "after it"], pa.large_string()), Asked(7))
     assert found[WORDS].tolist() == [400_001, 2]
     assert found[WORD_CHARACTERS].tolist() == [3_600_000, 7]
     assert found[CHARACTERS].tolist() == [4_000_000, 8]
@@ -201,7 +201,7 @@ def test_each_rule_of_fineweb_is_in_the_ledger_by_its_name(rule, text):
 
 
 def test_rows_have_a_column_for_every_name():
-    counted = count_pages(pa.array(["a\nb"], pa.large_string()), [Asked(7)])[0]
+    counted = count_pages(pa.array(["a\nb"], pa.large_string()), Asked(7))
     assert counted.shape == (COLUMNS, 1)
     assert counted[NEWLINES].tolist() == [1]
 
@@ -237,7 +237,7 @@ def test_icu_segments_words():
     some = [*UNSPACED, "😀𠀀漢字 a", "mixed 东京tower 2020年", "ຂ້ອຍຮັກເຈົ້າ"]
     texts = pa.array(["x", *some, None], pa.large_string())
     expected = [*map(icu_words, some), 0]
-    assert count_pages(texts.slice(1), [Asked(0)], words="icu")[0][WORDS].tolist() == expected
+    assert count_pages(texts.slice(1), Asked(0), words="icu")[WORDS].tolist() == expected
     assert expected[0] > 8
     assert expected[3] == 3
 
@@ -247,7 +247,7 @@ def test_icu_segments_words():
 @settings(deadline=None)
 def test_icu_segments_any_text(documents):
     pytest.importorskip("icu4py", reason="icu4py is not installed")
-    found = count_pages(pa.array(documents, pa.large_string()), [Asked(0)], words="icu")[0][WORDS].tolist()
+    found = count_pages(pa.array(documents, pa.large_string()), Asked(0), words="icu")[WORDS].tolist()
     assert found == list(map(icu_words, documents))
 
 

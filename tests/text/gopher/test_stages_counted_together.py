@@ -72,7 +72,7 @@ def test_words_are_split_once(monkeypatch):
     monkeypatch.setattr(rules, "count_pages", lambda *given: passes.append(given[1]) or count(*given))
     fused([REPETITION, QUALITY, LINES], table_of(["the b word " * 9, "the"]))
     (asked,) = passes
-    assert [one.what for one in asked] == [REPETITION.columns | QUALITY.columns | LINES.columns]
+    assert asked.what == REPETITION.columns | QUALITY.columns | LINES.columns
 
 
 def test_an_unknown_language_is_an_error_where_a_document_comes_to_its_rules():

@@ -26,14 +26,14 @@ def test_counting_copes_with_unicode_tables_that_are_neither_shipped_nor_kept(tm
     monkeypatch.setattr(_unicode, "SHIPPED", tmp_path)
     (tmp_path / "cache").write_text("a file where the folder should be")
     columns.load_page_characters.cache_clear()
-    assert count_pages(pa.array(["a b"], pa.large_string()), [Asked(0)])[0][WORDS].tolist() == [2]
+    assert count_pages(pa.array(["a b"], pa.large_string()), Asked(0))[WORDS].tolist() == [2]
     columns.load_page_characters.cache_clear()
     assert _unicode.cached_arrays("x", lambda: {"a": np.ones(1)})["a"].tolist() == [1]
 
 
 def test_each_character_can_be_a_word():
     texts = pa.array(["我爱 abc中文x。", "ก็ดี", "plain words"], pa.large_string())
-    assert count_pages(texts, [Asked(0)], words="characters")[0][WORDS].tolist() == [6, 2, 2]
+    assert count_pages(texts, Asked(0), words="characters")[WORDS].tolist() == [6, 2, 2]
 
 
 UNMOVED = (WORDS, NEWLINES, columns.HASHES, columns.ELLIPSES, columns.ALPHABETIC_WORDS, columns.LINES)
@@ -63,8 +63,8 @@ SOME = [
 def test_counts_are_the_same_wherever_64_bytes_end(words):
     moved = [before * size + piece for piece in SOME for before in ("x", "é") for size in range(1, 67)]
     texts = pa.array([text + end for text in moved for end in ("", " the end.\n")], pa.large_string())
-    counts = count_pages(texts, [Asked(3, name) for name in ("paper", "datatrove")], words)
-    for counted in counts:
+    for definitions in ("paper", "datatrove"):
+        counted = count_pages(texts, Asked(3, definitions), words)
         for named in UNMOVED:
             rows = counted[named].reshape(len(SOME), 2, 66, 2)
             assert (rows == rows[:, :, :1]).all()
