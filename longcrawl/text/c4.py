@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import LineChange
+from longcrawl.core.places import UNLISTED_SPACE, LineChange
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
@@ -40,26 +40,16 @@ Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]
 Points = npt.NDArray[np.uint32]
 
-JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
-"""Kinds of phrases, as bit flags."""
+JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4  # kinds of phrases, as bit flags
 
 STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
-RULES = {
-    UNENDED: "terminal_punctuation",
-    SHORT: "min_words_per_line",
-    OVERLONG: "max_word_length",
-    SCRIPT: "javascript",
-    POLICIES: "policy_phrases",
-    CUT: "citations",
-}
+RULES = dict(enumerate(UNLISTED_SPACE, UNENDED))
 """Field names of the rules for lines: the first that applies removes a line; the last cuts its citation marks."""
 
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
-"""Indexes of the facts about a line: first and last byte of its content, words, characters of the longest, sentences,
-braces, brackets, kinds of phrases, placeholders.
-"""
 FACTS = 9
-"""Number of facts."""
+"""Facts about a line: first and last byte of its content, words, characters of the longest, sentences, braces,
+brackets, kinds of phrases, placeholders."""
 
 BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
 NEWLINE, RETURN = 0x0A, 0x0D
@@ -75,22 +65,16 @@ Bits from ``_FIRST`` on are the positions in phrases at which the byte can occur
 class Rules(NamedTuple):
     """The rules for lines; a rule that is switched off has a threshold that no line can fail."""
 
-    datatrove: bool
-    """Whether the definitions are datatrove's, not the paper's."""
-    citations: bool
-    """Whether citation marks are cut."""
-    terminal: bool
-    """Whether a line must end in a terminal mark."""
-    marks: npt.NDArray[np.uint32]
-    """Code points of the terminal marks."""
-    closers: npt.NDArray[np.uint32]
-    """Code points allowed between the end of a sentence and white space."""
+    datatrove: bool  # whether the definitions are datatrove's, not the paper's
+    citations: bool  # whether citation marks are cut
+    terminal: bool  # whether a line must end in a terminal mark
+    marks: npt.NDArray[np.uint32]  # code points of the terminal marks
+    closers: npt.NDArray[np.uint32]  # code points allowed between the end of a sentence and white space
     zeros: npt.NDArray[np.uint32]
     """Code point of the zero of every script with decimal digits; the other nine digits follow it."""
     min_words: int
     max_word_length: int
-    byte_flags: npt.NDArray[np.int64]
-    """Flags of bytes, shape (256,), see ``make_byte_flags``."""
+    byte_flags: npt.NDArray[np.int64]  # flags of bytes, shape (256,), see ``make_byte_flags``
 
 
 def make_byte_flags(
@@ -329,11 +313,8 @@ def _clean_page(
     """Write the kept lines of a document to ``out``, stripped and joined by newlines.
 
     Adds placeholders, braces and sentences to ``page``, shape (3,). Writes to ``log``, up to its number of rows, the
-    lines that are not blank and are removed or lose marks: number, start and stop in ``data``, start and stop in
-    ``out``, rule. If ``runs``, consecutive lines removed by the same rule share a row.
-
-    Returns:
-        The end of the lines in ``out``, and the number of rows for the log.
+    lines that are not blank and are removed or lose marks, see ``log_line``. If ``runs``, consecutive lines removed by
+    the same rule share a row. Returns the end of the lines in ``out``, and the number of rows for the log.
     """
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
@@ -386,11 +367,8 @@ def clean_pages(
     """Write the kept lines of every document to ``out``, without white space around each document.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
-    Writes the log of :func:`_clean_page` for all documents to ``log``, which must have room for all lines or for none;
-    ``runs`` needs a log.
-
-    Returns:
-        The number of rows in the log.
+    Writes the log of all documents, see :func:`_clean_page`, to ``log``, which has room for all lines or for none.
+    ``runs`` needs a log. Returns the number of rows in the log.
     """
     place, logged = np.int64(0), 0
     ends[0] = 0
@@ -435,14 +413,7 @@ def count_listed(
             at = after
 
 
-POLICY_PHRASES = (
-    "terms of use",
-    "privacy policy",
-    "cookie policy",
-    "uses cookies",
-    "use of cookies",
-    "use cookies",
-)
+POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 
 _MARKS = {"paper": '.!?"”', "datatrove": ".!?\"'"}
 _CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK}»\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK})]}"
@@ -474,10 +445,9 @@ class C4Quality(Edit):
 
     A document without text counts as empty: it has no sentences.
 
-    C4 counted sentences with nltk's trained punkt. This stage needs no model: a sentence ends at a run of . ! ?, with
-    any quotation marks and brackets closed after it, if white space or the end of the line follows. The end of a line
-    also ends a sentence, and each sentence has a letter or a digit. An abbreviation such as "Dr. No" counts as an end,
-    so some documents near ``min_sentences`` are kept that punkt would drop.
+    C4 counted sentences with nltk's trained punkt. Here, a sentence has a letter or a digit and ends at a run of . ! ?,
+    with any quotation marks and brackets closed after it, before white space, or at the end of the line. "Dr. No" has
+    an end, so some documents near ``min_sentences`` are kept that punkt would drop.
 
     The defaults 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
 
@@ -552,13 +522,11 @@ class C4Quality(Edit):
     def trace(self, table: pa.Table) -> Edited:
         """Do what ``edit`` does, and list the removed lines and the lines that lost citation marks.
 
-        Consecutive lines removed by the same rule are one place. Changes to white space (around lines, blank lines and
-        line ends) are not listed.
+        Consecutive lines removed by the same rule are one place. Changes to white space are not listed.
         """
         return self._clean(table, record="places")
 
     def _clean(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
-
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         data, offsets = text_buffers(texts)
@@ -570,16 +538,15 @@ class C4Quality(Edit):
         places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
         checks = self._counted(counts)
         if self.bad_words is not None:
-            listed = self._listed(table, out, ends)
-            checks.append(_at_most_none("bad_words", listed))
+            checks.append(_at_most_none("bad_words", self._listed(table, out, ends)))
         made = text_column(out, ends, texts, table.schema.field("text").type)
         return Edited(with_column(table, "text", made), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have no language
         r"""Return the removed lines of one text, and the lines that lose citation marks.
 
-        The rule of a removed line is the first field of the class that removes it; that of an edited line is
-        ``citations``. Line numbers count ``\n`` only. Blank lines are not listed, and the language has no effect.
+        The rule is a field of the class: the first that removes the line, or ``citations``. Blank lines are not listed;
+        line numbers count ``\n`` only.
         """
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
@@ -588,20 +555,15 @@ class C4Quality(Edit):
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
-        checks = []
-        if self.lorem_ipsum == "drop":
-            checks.append(_at_most_none("lorem_ipsum", counts[:, 0]))
-        if self.curly_bracket == "drop":
-            checks.append(_at_most_none("curly_bracket", counts[:, 1]))
+        checks = [_at_most_none("lorem_ipsum", counts[:, 0])] if self.lorem_ipsum == "drop" else []
+        checks += [_at_most_none("curly_bracket", counts[:, 1])] if self.curly_bracket == "drop" else []
         if self.min_sentences is not None:
             sentences = pa.array(counts[:, 2])
             passes = pc.greater_equal(sentences, self.min_sentences)
             checks.append(Check("min_sentences", sentences, passes, self.min_sentences, "at_least"))
         return checks
 
-    def _listed(
-        self, table: pa.Table, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def _listed(self, table: pa.Table, data: Bytes, offsets: Facts) -> Facts:
         lists = _read_bad_words(self.bad_words or "")
         roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
         counts = np.zeros(table.num_rows, np.int64)
@@ -609,7 +571,6 @@ class C4Quality(Edit):
         return counts
 
     def _rules(self) -> tuple[npt.NDArray[np.uint16], Any, PhraseTree]:
-        """Return the flags of code points, the rules for lines, and the phrases of these rules."""
         datatrove = self.definitions == "datatrove"
         # A phrase that contains a line end cannot occur within a line.
         ends = str.splitlines if datatrove else partial(str.split, sep="\n")
@@ -636,8 +597,7 @@ class _BadWords(NamedTuple):
     unspaced: npt.NDArray[np.bool_]
 
 
-def _change(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], row: list[int]) -> LineChange:
-
+def _change(data: Bytes, out: Bytes, row: list[int]) -> LineChange:
     number, start, stop, begin, end, rule = row
     after = out[begin:end].tobytes().decode() if rule == CUT else None
     return LineChange(number, data[start:stop].tobytes().decode(), after, RULES[rule])
@@ -660,7 +620,6 @@ def _zeros() -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=8)
 def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTree:  # arguments are the cache's key
-
     phrases = [(0, phrase, POLICY) for phrase in policy_phrases] + [(0, "lorem ipsum", LOREM_IPSUM)]
     return make_tree(1, [*phrases, *([(0, "javascript", JAVASCRIPT)] if javascript else [])])
 

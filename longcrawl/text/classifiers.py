@@ -19,18 +19,15 @@ from longcrawl.kernels.keyed_hash import choose, reached_by
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.fasttext import Model, read_model, score_labels
 
-Scores = Mapping[str, pa.Array]
-"""Scores by label: float64 arrays with one score per document, null if unknown."""
+Scores = Mapping[str, pa.Array]  # scores by label: float64 arrays with one score per document, null if unknown
 
 
 class Measured(NamedTuple):
     """The output of a classifier for a batch of documents."""
 
     scores: Scores
-    columns: Mapping[str, pa.Array] = MappingProxyType({})
-    """Further output columns, by name."""
-    checks: Sequence[Check] = ()
-    """Checks that come before those of the scores."""
+    columns: Mapping[str, pa.Array] = MappingProxyType({})  # further output columns, by name
+    checks: Sequence[Check] = ()  # checks that come before those of the scores
 
 
 _LINE_ENDS = ("\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
@@ -81,7 +78,6 @@ class Classifier(Edit):
 
         Raises:
             StageError: no document has a score.
-
         """
         if not self.needs_fit:
             return self
@@ -107,10 +103,8 @@ class Classifier(Edit):
             raise StageError(
                 f"{self.name} has no threshold yet: call stage.fit(tables, directory) first, or set at_least"
             )
-        found, bounds = (
-            self.measure(valid_texts(column(table, "text", self.name), self.name)),
-            self._by_label("at_least"),
-        )
+        found = self.measure(valid_texts(column(table, "text", self.name), self.name))
+        bounds = self._by_label("at_least")
         checks = list(found.checks)
         for label, values in found.scores.items():
             table = with_column(table, self._named(self.column, label), values)
@@ -137,7 +131,6 @@ class Classifier(Edit):
 
         Raises:
             StageError: it names an unknown label, or is one number although there are several labels.
-
         """
         value = getattr(self, name)
         if value is None:
@@ -204,7 +197,6 @@ class FastTextClassifier(Classifier):
     >>> classifier = FastTextClassifier(str(path), "good", at_least=0.5)
     >>> classifier(pa.table({"text": ["a whale", "the casino"]}))["text"].to_pylist()
     ['a whale']
-
     """
 
     model: str = ""
@@ -228,7 +220,6 @@ class FastTextClassifier(Classifier):
 
         Raises:
             StageError: the file cannot be read, or has no such label.
-
         """
         self.measure(pa.array([], pa.large_string()))
 
@@ -237,7 +228,6 @@ class FastTextClassifier(Classifier):
 
         Raises:
             StageError: the file cannot be read, or has no such label.
-
         """
         if not self.model:
             raise StageError(
@@ -248,12 +238,18 @@ class FastTextClassifier(Classifier):
             if label not in model.labels:
                 raise StageError(f"{self.model} has no label {quoted(label)}; {known_names(model.labels, label)}")
         if self.line_ends == "splitlines":
-            texts = pc.utf8_trim_whitespace(texts)
-            for line_end in _LINE_ENDS:
-                texts = pc.replace_substring(texts, line_end, " ")
+            texts = join_lines(texts)
         found = score_texts(model, texts, [model.labels.index(label) for label in labels])
         columns = [pa.array(found[:, place].astype(np.float64), from_pandas=True) for place in range(len(labels))]
         return Measured(dict(zip(labels, columns, strict=True)))
+
+
+def join_lines(texts: pa.Array) -> pa.Array:
+    """Return texts as words of fastText, like ``" ".join(text.strip().splitlines())``."""
+    texts = pc.utf8_trim_whitespace(texts)
+    for line_end in _LINE_ENDS:
+        texts = pc.replace_substring(texts, line_end, " ")
+    return texts
 
 
 def score_texts(model: Model, texts: pa.Array, labels: Sequence[int]) -> npt.NDArray[np.float32]:

@@ -16,11 +16,9 @@ from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Stage, column, label_stages
 from longcrawl.errors import StageError, as_lines, one_line
 
-Span = tuple[int, int]
-"""Start and end of a place, in characters."""
+Span = tuple[int, int]  # start and end of a place, in characters
 
-SNIPPETS = 3
-"""Number of places printed per rule."""
+SNIPPETS = 3  # number of places printed per rule
 
 _COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
 
@@ -181,10 +179,8 @@ def _cut(line: str, width: int) -> str:
     return plain if len(line) <= width else f"{plain[: width - 1].rstrip()}…"
 
 
-WHOLE = 100_000
-"""Characters of a text shown in HTML; a longer text is shown only around its marks."""
-AROUND = 200
-"""Characters shown on either side of a mark in a longer text."""
+WHOLE = 100_000  # characters of a text shown in HTML; a longer text is shown only around its marks
+AROUND = 200  # characters shown on either side of a mark in a longer text
 
 _GOLDEN_ANGLE = 137.508
 _BAD = "background:#ffd7d7;color:#8b0000"
@@ -202,8 +198,7 @@ class _Place(NamedTuple):
 
     span: Span
     title: str
-    colour: str | None
-    """Colour of the rule, or None if the line was edited or removed."""
+    colour: str | None  # colour of the rule, or None if the line was edited or removed
 
 
 def as_html(explanation: Explanation) -> str:

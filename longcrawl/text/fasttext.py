@@ -30,6 +30,7 @@ from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import (
     TESTED,
     WRITTEN,
+    count_bits,
     eight_at,
     find_byte,
     find_white,
@@ -46,79 +47,58 @@ Int32s = npt.NDArray[np.int32]
 
 _MAGIC, _VERSION = 793712314, 12
 _SUPERVISED = 3
-_TREE, _SAMPLED, _SOFTMAX, _SEPARATE = 1, 2, 3, 4
-"""Losses: a tree of labels (hs), sigmoids (ns and ova), and softmax."""
+_TREE, _SAMPLED, _SOFTMAX, _SEPARATE = 1, 2, 3, 4  # losses: a tree of labels (hs), sigmoids (ns and ova), and softmax
 _LABEL_PREFIX = b"__label__"
 _CENTROIDS = 256
-_ENTRY = 10
-"""Bytes of an entry without its word: a terminator, a count and a kind."""
+_ENTRY = 10  # bytes of an entry without its word: a terminator, a count and a kind
 _LONGEST = 64
-_MOST_BUCKETS = 10**8
-"""Limits that no real model exceeds: characters or words of an n-gram, and buckets."""
+_MOST_BUCKETS = 10**8  # limits that no real model exceeds: characters or words of an n-gram, and buckets
 
 
 class Words(NamedTuple):
     """The dictionary of a model: words with their own rows, and the mapping of n-grams to rows."""
 
-    data: Bytes
-    """All words, one after the other, in UTF-8."""
-    bounds: npt.NDArray[np.int64]
-    """int64 [words + 1]: start of each word in ``data``."""
+    data: Bytes  # all words, one after the other, in UTF-8
+    bounds: npt.NDArray[np.int64]  # int64 [words + 1]: start of each word in ``data``
     table: npt.NDArray[np.uint64]
     """Open-addressing hash table of words, with a power of two of slots.
 
-    The upper 32 bits of a slot are the word's hash, the lower 32 its number + 1; an empty slot is 0.
-    """
-    kept: npt.NDArray[np.uint64]
-    """Bitmap of the buckets with a row, lowest bit first; empty if all have one."""
-    before: Int32s
-    """Number of buckets with a row before those of each element of ``kept``."""
+    The upper 32 bits of a slot are the word's hash, the lower 32 its number + 1; an empty slot is 0."""
+    kept: npt.NDArray[np.uint64]  # bitmap of the buckets with a row, lowest bit first; empty if all have one
+    before: Int32s  # number of buckets with a row before those of each element of ``kept``
     buckets: int
-    shortest: int
-    """Characters of the shortest n-grams inside words."""
-    longest: int
-    """Characters of the longest n-grams inside words."""
-    word_ngrams: int
-    """Words of the longest word n-grams; 1 for none."""
+    shortest: int  # characters of the shortest n-grams inside words
+    longest: int  # characters of the longest n-grams inside words
+    word_ngrams: int  # words of the longest word n-grams; 1 for none
 
 
 class Entries(NamedTuple):
     """Words and labels of a model file."""
 
-    places: npt.NDArray[np.int64]
-    """int64 [entries, 2]: begin and end of each entry in the file."""
-    counts: npt.NDArray[np.int64]
-    """int64 [entries]: number of occurrences in training."""
-    kinds: npt.NDArray[np.uint8]
-    """uint8 [entries]: 0 for words, 1 for labels."""
+    places: npt.NDArray[np.int64]  # int64 [entries, 2]: begin and end of each entry in the file
+    counts: npt.NDArray[np.int64]  # int64 [entries]: number of occurrences in training
+    kinds: npt.NDArray[np.uint8]  # uint8 [entries]: 0 for words, 1 for labels
 
 
 class Vectors(NamedTuple):
     """The weights of a model: rows that are averaged over a text, and output vectors of the labels."""
 
-    rows: Floats
-    """float32 [words + kept buckets, dimensions]: words by number, then kept buckets by number."""
-    output: Floats
-    """float32 [labels, dimensions]: a vector for each label, or for each inner node of the tree."""
-    scales: Floats
-    """float32 [labels]: factor of products with each row of ``output``; 1 if it is not quantised."""
+    rows: Floats  # float32 [words + kept buckets, dimensions]: words by number, then kept buckets by number
+    output: Floats  # float32 [labels, dimensions]: a vector for each label, or for each inner node of the tree
+    scales: Floats  # float32 [labels]: factor of products with each row of ``output``; 1 if it is not quantised
     children: Int32s
     """int32 [2 * labels - 1, 2]: the children of each node of the tree, -1 for a label. Empty without a tree."""
-    parents: Int32s
-    """int32 [2 * labels - 1]: the parent of each node. Empty without a tree."""
-    separate: bool
-    """Whether each label has an independent probability, a sigmoid; otherwise they sum to 1."""
+    parents: Int32s  # int32 [2 * labels - 1]: the parent of each node. Empty without a tree
+    separate: bool  # whether each label has an independent probability, a sigmoid; otherwise they sum to 1
 
 
 class Model(NamedTuple):
     """A fastText classifier."""
 
-    labels: tuple[str, ...]
-    """Labels without their prefix."""
+    labels: tuple[str, ...]  # labels without their prefix
     words: Words
     vectors: Vectors
-    memories: threading.local
-    """The word cache of each thread."""
+    memories: threading.local  # the word cache of each thread
 
     def memory(self) -> Any:
         """Return the word cache of this thread; it changes speed, not results."""
@@ -127,7 +107,7 @@ class Model(NamedTuple):
         return self.memories.words
 
 
-@reread_when_changed(2)
+@reread_when_changed(4)
 def read_model(path: str) -> Model:
     """Read a fastText ``.bin`` or ``.ftz`` file.
 
@@ -157,22 +137,22 @@ class _Reader:
     def array(self, kind: str, count: int) -> Any:
         """Return the next numbers as a copy, since they are not aligned in the file."""
         size = np.dtype(kind).itemsize * count
-        if count < 0 or self._at + size > len(self._data):
+        if count < 0 or size > self.left:
             raise ValueError("it ends too early")
         self._at += size
         return np.frombuffer(self._data, kind, count, self._at - size).copy() if count else np.zeros(0, kind)
 
-    def check_end(self) -> None:
-        """Raise ValueError if bytes follow the last vector."""
-        if self._at < len(self._data):
-            raise ValueError(f"{len(self._data) - self._at:,} bytes follow its last vector")
-
     def number(self, kind: str) -> int:
         return int(self.array(kind, 1)[0])
 
+    @property
+    def left(self) -> int:
+        """Number of bytes that have not been read."""
+        return len(self._data) - self._at
+
     def entries(self, count: int) -> tuple[Bytes, Entries]:
         """Return the bytes of the whole file, and the next entries."""
-        if count < 0 or self._at + _ENTRY * count > len(self._data):
+        if count < 0 or _ENTRY * count > self.left:
             raise ValueError("it ends too early")
         data = read_only(np.frombuffer(self._data, np.uint8))
         found = Entries(np.empty((count, 2), np.int64), np.empty(count, np.int64), np.empty(count, np.uint8))
@@ -202,7 +182,8 @@ def _read_model(reader: _Reader) -> Model:
     rows, norms = _read_vectors(reader, quantised=quantised)
     rows = rows * norms[:, None] if quantised else rows
     output, scales = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
-    reader.check_end()
+    if reader.left:
+        raise ValueError(f"{reader.left:,} bytes follow its last vector")
     if kept is not None:
         rows = _sort_rows(rows, kept, word_count, buckets)
     _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries.counts) - word_count)
@@ -226,22 +207,16 @@ def _read_labels(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Return the concatenated words, and int64 [words + 1], the start of each and the end of the last."""
+    """Return the concatenated words and a zero, and int64 [words + 1], the start of each and the end of the last."""
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(places[:, 1] - places[:, 0])])
-    joined = np.zeros(bounds[-1] + 1, np.uint8)
-    join_words(data, places, bounds, joined)
-    return joined, bounds
+    shifts = np.repeat(places[:, 0] - bounds[:-1], np.diff(bounds))
+    return np.append(data[shifts + np.arange(bounds[-1])], np.uint8(0)), bounds
 
 
 def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
-    """Write a softmax model as a ``.bin`` that fastText reads, atomically.
+    """Write a softmax model, neither pruned nor quantised, as a ``.bin`` of fastText; an existing file is replaced.
 
-    Args:
-        path: the file to write; an existing one is replaced.
-        model: the model, neither pruned nor quantised.
-        word_counts: the number of occurrences of each word in training.
-        label_counts: the number of texts with each label, in descending order.
-        epochs: the number of epochs of training.
+    The counts are those of each word in training, and of the texts with each label, in descending order.
     """
     words, rows, output = model.words, model.vectors.rows, model.vectors.output
     listed = [bytes(words.data[slice(*pair)]) for pair in pairwise(words.bounds.tolist())]
@@ -384,20 +359,16 @@ A slot has the bytes of a word (two numbers), its size, number of rows and hash 
 with the same slot replaces it.
 """
 
-LONGEST = 16
-"""Bytes of the longest cached word."""
+LONGEST = 16  # bytes of the longest cached word
 
-REMEMBERED = 10
-"""Largest number of rows of a cached word."""
+REMEMBERED = 10  # largest number of rows of a cached word
 
-STRETCH = 512
-"""Bytes of text that are split into words at a time."""
+STRETCH = 512  # bytes of text that are split into words at a time
 
 _CUT_WORDS = STRETCH // 2 + 1 + WRITTEN
 """Room for the words of a stretch, a word that began before it, and the surplus places of ``write_places``."""
 
-LANES = 16
-"""Number of n-grams that are hashed side by side."""
+LANES = 16  # number of n-grams that are hashed side by side
 
 _U = np.uint64
 _BEGIN, _LISTED = 60, 4096
@@ -406,23 +377,17 @@ _SPREAD = _U(0x9E3779B97F4A7C15)
 _LOW, _HIGH = (
     np.array([(1 << 8 * min(max(size - before, 0), 8)) - 1 for size in range(LONGEST + 1)], np.uint64)
     for before in (0, 8)
-)
-"""Masks by word size for the first and the last 8 of 16 bytes, which clear the bytes after the word."""
+)  # masks by word size for the first and the last 8 of 16 bytes, which clear the bytes after the word
 
 
 class Scratch(NamedTuple):
     """Buffers for one text at a time."""
 
-    bracketed: Bytes
-    """A word between < and >."""
-    listed: Int32s
-    """Rows that have not been added yet."""
-    hashes: Int32s
-    """Hashes of all words of the text, if the model has word n-grams."""
-    edges: Integers
-    """Begin and end of the words of a stretch, int64 [2, words]."""
-    keys: Hashes
-    """Bytes and cache address of each of these words, uint64 [3, words]."""
+    bracketed: Bytes  # a word between < and >
+    listed: Int32s  # rows that have not been added yet
+    hashes: Int32s  # hashes of all words of the text, if the model has word n-grams
+    edges: Integers  # begin and end of the words of a stretch, int64 [2, words]
+    keys: Hashes  # bytes and cache address of each of these words, uint64 [3, words]
     buckets: Int32s
     """Hashes and buckets of 16 n-grams side by side, int32 [characters of an n-gram + 1, 17].
 
@@ -458,16 +423,10 @@ def make_scratch(words: Words, offsets: Integers) -> Scratch:
 
 @compiled
 def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Find the begin and end of the words of a stretch; the first may have begun before it.
+    """Write begin and end of the words of the stretch at ``at`` to ``edges``, int64 [2, _CUT_WORDS].
 
-    Args:
-        text: uint8.
-        at: the start of the stretch.
-        edges: int64 [2, _CUT_WORDS], written: begin and end of words.
-        begun: 1 if a word that began before the stretch has not ended; its begin is in ``edges``. Otherwise 0.
-
-    Returns:
-        The number of words that have begun, and the number that have ended; the last word may continue after it.
+    ``begun`` is 1 if a word that began before the stretch, with its begin in ``edges``, has not ended. Return how many
+    words have begun and how many have ended; the last word may continue after the stretch.
     """
     first, ended, within = np.int64(text.ctypes.data), _U(0), begun
     stop = min(at + STRETCH, len(text))
@@ -496,15 +455,10 @@ def _ends_word(byte: np.uint8) -> bool:
 
 @compiled
 def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: Hashes) -> None:
-    """Write the bytes and the cache address of each word, and prefetch the cache lines.
+    """Write the bytes and the cache address of each word to ``keys``, and prefetch the cache lines.
 
-    Args:
-        text: uint8.
-        edges: int64 [2, words or more], begin and end of the words.
-        count: the number of words.
-        memory: the cache, uint64 [slots, 8].
-        keys: uint64 [3, words or more], written: the first eight bytes of a word, the next eight (both 0 for a word of
-            more than 16 bytes), and an address in the cache.
+    ``edges`` is int64 [2, words or more]. ``keys``, uint64 [3, words or more], gets the first eight bytes of a word,
+    the next eight (both 0 for a word of more than 16 bytes), and an address in ``memory``.
     """
     first, lines = np.int64(text.ctypes.data), np.int64(memory.ctypes.data)
     for word in range(count):
@@ -570,10 +524,7 @@ def _equal(data: Bytes, start: int, wanted: Bytes, first: int, size: int) -> boo
 
 @compiled
 def read_entries(data: Bytes, at: int, places: Integers, counts: Integers, kinds: Bytes) -> int:
-    """Read the entries of a model file that start at a byte: words that end at a zero, counts of 8 bytes, and kinds.
-
-    Return the offset of their end, or -1 if the file ends before it.
-    """
+    """Read the entries of a model file from a byte on; return where they end, or -1 if the file ends before that."""
     for entry in range(len(kinds)):
         places[entry, 0] = at
         while at < len(data) and data[at] != 0:
@@ -587,14 +538,6 @@ def read_entries(data: Bytes, at: int, places: Integers, counts: Integers, kinds
         counts[entry], kinds[entry] = np.int64(count), data[at + 9]
         at += 10
     return at
-
-
-@compiled
-def join_words(data: Bytes, places: Integers, bounds: Integers, joined: Bytes) -> None:
-    """Copy the words at ``places`` of ``data`` to ``joined``, one after the other."""
-    for word in range(len(places)):
-        for at in range(places[word, 1] - places[word, 0]):
-            joined[bounds[word] + at] = data[places[word, 0] + at]
 
 
 @compiled
@@ -671,21 +614,13 @@ def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
 
 
 @forced_inline
-def _count_bits(bits: np.uint64) -> np.int64:
-    bits -= bits >> _U(1) & _U(0x5555555555555555)
-    bits = (bits & _U(0x3333333333333333)) + (bits >> _U(2) & _U(0x3333333333333333))
-    bits = bits + (bits >> _U(4)) & _U(0x0F0F0F0F0F0F0F0F)
-    return np.int64(bits * _U(0x0101010101010101) >> _U(56))
-
-
-@forced_inline
 def _row_of(words: Words, bucket: int) -> int:
     """Return the row of a bucket, or -1 if it was pruned."""
     if len(words.kept):
         bits, place = words.kept[bucket >> 6], _U(bucket & 63)
         if bits >> place & _U(1) == 0:
             return -1
-        bucket = words.before[bucket >> 6] + _count_bits(bits & ((_U(1) << place) - _U(1)))
+        bucket = words.before[bucket >> 6] + count_bits(bits & ((_U(1) << place) - _U(1)))
     return len(words.bounds) - 1 + bucket
 
 
@@ -919,8 +854,7 @@ def read_text(
 
 
 _LOWEST = np.float32(math.log(1e-5))
-_LARGEST, _STEPS = np.float32(8), np.float32(512)
-"""Largest input and number of steps of fastText's table of sigmoids."""
+_LARGEST, _STEPS = np.float32(8), np.float32(512)  # largest input and number of steps of fastText's table of sigmoids
 
 
 @forced_inline
@@ -1090,12 +1024,12 @@ def train(
 ) -> float:
     """Train on texts, one after the other in the given order, and return the sum of their losses.
 
-    Rows and outputs of the softmax are updated as in fastText: by the gradient for the text's label, which for the rows
-    is divided by their number.
+    The rows and outputs of the softmax in ``vectors`` are updated as in fastText: by the gradient for the text's label,
+    which for the rows is divided by their number.
 
     Args:
         words: the dictionary of the model.
-        vectors: the weights of the model; rows and outputs are updated.
+        vectors: the weights of the model.
         data: the bytes of all texts.
         offsets: int64 [texts + 1], the start of each text and the end of the last.
         memory: the cache of these words.

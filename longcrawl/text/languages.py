@@ -33,10 +33,8 @@ _SCRIPT = re.compile(r"[-_]([a-z]{4})(?![a-z0-9])", re.IGNORECASE)
 class Tag(NamedTuple):
     """A language and, if it was named, a script."""
 
-    language: str
-    """ISO 639-3 code, or the given code if it has two letters and is unknown."""
-    script: str | None
-    """ISO 15924 code, or None if no script was named."""
+    language: str  # ISO 639-3 code, or the given code if it has two letters and is unknown
+    script: str | None  # ISO 15924 code, or None if no script was named
 
     @property
     def wide(self) -> str:
@@ -204,37 +202,12 @@ _EVERY_LANGUAGE = {
 }
 """Fields that FineWeb-2's pipeline sets or switches off for all languages, in addition to its files."""
 
-FIELDS = (
-    "max_bullet_lines",
-    "max_duplicate_10grams",
-    "max_duplicate_5grams",
-    "max_duplicate_6grams",
-    "max_duplicate_7grams",
-    "max_duplicate_8grams",
-    "max_duplicate_9grams",
-    "max_duplicate_line_characters",
-    "max_duplicate_lines",
-    "max_duplicate_paragraph_characters",
-    "max_duplicate_paragraphs",
-    "max_ellipsis_lines",
-    "max_ellipsis_ratio",
-    "max_hash_ratio",
-    "max_later_line_characters",
-    "max_mean_word_length",
-    "max_newline_ratio",
-    "max_short_lines",
-    "max_top_2gram",
-    "max_top_3gram",
-    "max_top_4gram",
-    "max_unspaced_letters",
-    "max_words",
-    "min_alphabetic_words",
-    "min_language_score",
-    "min_mean_word_length",
-    "min_stop_words",
-    "min_terminal_lines",
-    "min_words",
-    "stop_words",
+FIELDS = tuple(
+    sorted(
+        {*_NAMES.values(), *_EVERY_LANGUAGE, *(name for names in _GRAMS.values() for name in names.values())}
+        | {"max_bullet_lines", "max_ellipsis_lines", "max_ellipsis_ratio", "max_hash_ratio"}
+        | {"max_unspaced_letters", "max_words", "min_words"}
+    )
 )
 """Fields of a language: bounds of Gopher's and FineWeb's rules, stop words, and the lowest identification score."""
 
@@ -394,7 +367,10 @@ def _read_file(file: Traversable, where: str) -> dict[str, dict[str, Any]]:
     languages = content.get("languages")
     if not isinstance(languages, dict) or not languages:
         raise StageError(f"{where}: languages takes a mapping such as {{de: {{max_mean_word_length: 14}}}}")
-    return {_language(language, where): _entry(languages[language], where, language) for language in languages}
+    for name in languages:
+        if not isinstance(name, str):
+            raise StageError(f"{where}: the language {name!r} is not text; {_QUOTE}")
+    return {language: _entry(fields, where, language) for language, fields in languages.items()}
 
 
 def _read_fineweb_2(content: dict[Any, Any], language: str, where: str) -> dict[str, Any]:
@@ -413,31 +389,23 @@ def _load(file: Traversable, where: str) -> dict[Any, Any]:
     return content
 
 
-def _language(name: Any, where: str) -> str:
-    if not isinstance(name, str):
-        raise StageError(f"{where}: the language {name!r} is not text; {_QUOTE}")
-    return name
-
-
 def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise StageError(f"{where}: {language} takes a mapping such as {{max_mean_word_length: 14}}, got {fields!r}")
-    known = FIELDS
     for name, value in fields.items():
-        if name not in known:
-            raise StageError(f"{where}: {language} has an unknown field {name!r}; known: {', '.join(known)}")
+        if name not in FIELDS:
+            raise StageError(f"{where}: {language} has an unknown field {name!r}; known: {', '.join(FIELDS)}")
         if name != "stop_words" and not _is_bound(value):
             raise StageError(f"{where}: {language}.{name} takes a number, or null to switch it off, got {value!r}")
-    found = {name: fields[name] for name in known if name in fields}
+    found = {name: fields[name] for name in FIELDS if name in fields}
     if "stop_words" in found:
         found["stop_words"] = _stop_words(found["stop_words"], f"{where}: {language}.stop_words")
     return found
 
 
 def _is_bound(value: Any) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (is_number and math.isfinite(value))
 
 
 def _stop_words(words: Any, where: str) -> tuple[str, ...]:
@@ -510,9 +478,6 @@ def language_shares(documents: Any) -> pa.Table:
             counts[each["values"] and language_code(each["values"])] += each["counts"]
     found = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0] is None, pair[0]))
     total = max(counts.total(), 1)
-    columns = [
-        pa.array([name for name, _ in found], pa.string()),
-        pa.array([count for _, count in found], pa.int64()),
-        pa.array([count / total for _, count in found], pa.float64()),
-    ]
-    return pa.table(columns, names=["language", "documents", "share"])
+    rows = [{"language": name, "documents": count, "share": count / total} for name, count in found]
+    kinds = [("language", pa.string()), ("documents", pa.int64()), ("share", pa.float64())]
+    return pa.Table.from_pylist(rows, pa.schema(kinds))

@@ -62,10 +62,7 @@ def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, en
 
 @compiled
 def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, places: Any) -> None:
-    """Write document, start, end and number of replacement characters to ``places`` for each row of ``log``.
-
-    The arguments are those of :func:`longcrawl.text.line_places.locate_lines`.
-    """
+    """Write document, start, end and number of replacement characters to ``places``, see :func:`locate_lines`."""
     document, at, characters = -1, 0, 0
     for row in range(len(log)):
         first, stop, begin, end = log[row, 1], log[row, 2], log[row, 3], log[row, 4]
@@ -103,8 +100,7 @@ def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int,
 
 Longs = npt.NDArray[np.int64]
 
-LOGGED = 6
-"""Number of columns of a log: line number, start and stop in the texts, start and stop in the output, rule."""
+LOGGED = 6  # number of columns of a log: line number, start and stop in the texts, start and stop in the output, rule
 
 
 def most_lines(data: Bytes, offsets: Longs) -> int:
@@ -122,18 +118,18 @@ def locate_lines(
 ) -> pa.Table:
     """Return the changed places of lines that were edited or removed, as a table of ``core.places``.
 
+    An edited line is listed from the first to the last character that changed.
+
     Args:
         data: UTF-8 of all documents.
-        offsets: where each document starts and the last one ends, in bytes.
+        offsets: int64 [documents + 1], in bytes.
         out: the kernel's output.
         log: int64 [lines, LOGGED], in increasing order. A row without bytes in ``out`` is a removed line.
         name_of: returns the rule name for the last column of the log.
-        removed: the extent of a removed line: "line" for all of it with its line end, "content" for the bytes in
-            ``log`` alone. An edited line is listed from the first to the last character that changed.
+        removed: the extent of a removed line: "line" includes its line end, "content" is the bytes in ``log`` alone.
     """
     if not len(log):
         return no_places()
-
     places = np.empty((len(log), 4), np.int64)
     place_lines(data, offsets, out, log, removed == "line", places)
     codes, numbers = np.unique(log[:, 5], return_inverse=True)

@@ -241,8 +241,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15
-"""Largest number of tokens in a batch; on a CPU, a longer row is as fast alone."""
+CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15  # largest number of tokens in a batch; on a CPU, a longer row is as fast alone
 TOLERANCE = 1e-5
 """Largest difference of float32 answers in a batch from those alone: absolute up to 1, relative for larger values."""
 
@@ -359,18 +358,11 @@ class Pretrained:
 
     The answer for a row does not depend on other rows, nor on the number of threads or processes. On a CPU, one thread
     computes each row, and several threads compute rows at the same time.
-
-    Attributes:
-        name: the folder of the model.
-        module: the model, which is on the CPU until its first use.
-        tokenizer: a tokenizer of `transformers`.
-        wanted: the requested device.
-        dtype: "float32" or "bfloat16".
     """
 
-    name: str
-    module: Any
-    tokenizer: Any
+    name: str  # the folder of the model
+    module: Any  # the model, which is on the CPU until its first use
+    tokenizer: Any  # a tokenizer of `transformers`
     wanted: Device
     dtype: Dtype
 
@@ -642,8 +634,7 @@ class ModelScore(OfModel, Edit):
     device: Device = "auto"
     dtype: Dtype = "float32"
     train_documents: int | None = 1_000
-    adds: ClassVar[str]
-    """Name of the column of measures, a struct with the field ``score``."""
+    adds: ClassVar[str]  # name of the column of measures, a struct with the field ``score``
     attention: ClassVar[str | None] = None
     only_with: ClassVar[Conditions] = MappingProxyType({"short": {"at_least": None, "top_fraction": None}})
 

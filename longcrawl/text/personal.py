@@ -132,15 +132,12 @@ def word_before(data: Bytes, at: int, start: int) -> bool:
     return NUMBER_MARK[data[at - 1]] and at - 1 > start and is_digit(data, at - 2, at)
 
 
-MOST_PHONE = 15
-"""Largest number of digits of a phone number in E.164."""
-KEYWORD_REACH = 20
-"""Characters before a number in which to look for a word that announces a phone number."""
+MOST_PHONE = 15  # largest number of digits of a phone number in E.164
+KEYWORD_REACH = 20  # characters before a number in which to look for a word that announces a phone number
 
 _KEYWORDS = codes("tel fon pho fax mob cel cal")
 """First three letters of words that announce a phone number: telephone, fon, phone, fax, mobile, cell, call."""
-_NUMBERED = codes("version section chapter release")
-"""Words before dotted numbers that are not addresses."""
+_NUMBERED = codes("version section chapter release")  # words before dotted numbers that are not addresses
 
 
 @compiled
@@ -246,13 +243,9 @@ def card(data: Bytes, at: int, run: int, start: int, end: int) -> int:
     if 13 <= run <= 19:
         stop = at + run
     elif run == 4:
-        stop = _grouped_card(data, at, end, (4, 4, 4, 4, 3))
-        if stop == at:
-            stop = _grouped_card(data, at, end, (4, 4, 4, 4, 0))
-        if stop == at:
-            stop = _grouped_card(data, at, end, (4, 6, 5, 0, 0))
-        if stop == at:
-            stop = _grouped_card(data, at, end, (4, 6, 4, 0, 0))
+        for sizes in ((4, 4, 4, 4, 3), (4, 4, 4, 4, 0), (4, 6, 5, 0, 0), (4, 6, 4, 0, 0)):
+            if stop == at:
+                stop = _grouped_card(data, at, end, sizes)
     if stop == at or word_after(data, stop, end) or _goes_on(data, stop, end):
         return at
     total, prefix, size, even = 0, 0, 0, False
@@ -397,11 +390,9 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
         return (first, stop) if stop > at else none
     if before == OPEN:
         first = at - 1
-    if (
-        word_before(data, first, start)
-        or _has_begun(data, first, start)
-        or (first > start and NO_PHONE_BEFORE[data[first - 1]])
-    ):
+    if word_before(data, first, start) or _has_begun(data, first, start):
+        return none
+    if first > start and NO_PHONE_BEFORE[data[first - 1]]:
         return none
     area = at
     if run == 1 and data[at] == ONE and before != OPEN:
@@ -490,8 +481,7 @@ _U = np.uint64
 MOST_LOCAL, MOST_DOMAIN, MOST_LABEL, MOST_TOP = 64, 253, 63, 24
 """Largest number of characters of the parts of a mail address: RFC 5321, and more than any top-level domain has."""
 
-MOST_ZONE = 16
-"""Largest number of characters of the interface name in an IPv6 zone, such as ``eth0`` in ``%eth0``."""
+MOST_ZONE = 16  # largest number of characters of the interface name in an IPv6 zone, such as ``eth0`` in ``%eth0``
 
 _FILES = codes("png jpg jpeg gif svg webp css js html htm php pdf zip avif bmp ico tif tiff")
 """Extensions of file names such as icon@2x.png, which are not mail addresses."""
@@ -562,20 +552,13 @@ def email(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
 class Groups(NamedTuple):
     """The groups of an IPv6 address."""
 
-    stop: int
-    """End of the address, or its start if it is not one."""
-    count: int
-    """Number of groups; an IPv4 address at the end counts as two."""
-    gap: int
-    """Number of groups before ``::``, -1 without one."""
-    head: int
-    """Value of the first group."""
-    second: int
-    """Value of the second group, 0 if it follows the gap."""
-    widest: int
-    """Largest number of digits in a group."""
-    tail: int
-    """Start of an IPv4 address at the end, -1 for none."""
+    stop: int  # end of the address, or its start if it is not one
+    count: int  # number of groups; an IPv4 address at the end counts as two
+    gap: int  # number of groups before ``::``, -1 without one
+    head: int  # value of the first group
+    second: int  # value of the second group, 0 if it follows the gap
+    widest: int  # largest number of digits in a group
+    tail: int  # start of an IPv4 address at the end, -1 for none
 
 
 @compiled
@@ -803,7 +786,7 @@ def replace_spans(
         letters: uint8, the words, one after the other.
         bounds: int64 [words + 1], the start of each word and the end of the last.
         out: uint8, written.
-        ends: int64 [documents + 1], written: the start of each document in ``out``, and the end of the last.
+        ends: int64 [documents + 1], written: the offsets of ``out``.
     """
     span, place = 0, np.int64(0)
     ends[0] = 0
@@ -825,16 +808,9 @@ KINDS: Mapping[str, str] = MappingProxyType(
 )
 """Kinds of personal data, with their default replacements."""
 
-_BITS = {
-    "email": EMAIL,
-    "phone": PHONE,
-    "ip": IP,
-    "card": CARD,
-    "iban": IBAN,
-}
+_BITS = {"email": EMAIL, "phone": PHONE, "ip": IP, "card": CARD, "iban": IBAN}
 
-PERSONAL_DATA = "personal_data"
-"""Name of the column that the policy "tag" adds, list<struct<kind, start, end>>."""
+PERSONAL_DATA = "personal_data"  # name of the column that the policy "tag" adds, list<struct<kind, start, end>>
 
 TAG_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
 
@@ -865,12 +841,10 @@ _LENGTHS = (
 class FoundPersonalData(NamedTuple):
     """The spans of personal data in texts."""
 
-    rows: Longs
-    """int64 [spans], the text of each span, in increasing order."""
+    rows: Longs  # int64 [spans], the text of each span, in increasing order
     places: Longs
     """int64 [spans, 2], start and stop in the bytes of all texts; spans of a text are sorted and do not overlap."""
-    kinds: Longs
-    """int64 [spans], the index in ``KINDS`` of each span's kind."""
+    kinds: Longs  # int64 [spans], the index in ``KINDS`` of each span's kind
 
 
 @stage
@@ -996,14 +970,17 @@ class PersonalData(Edit):
         found = self._find(texts)
         counts = np.bincount(found.rows, minlength=len(texts))
         places = _in_characters(texts, found) if record == "places" or self.policy == "tag" else found.places
-        words = self._words()
+        words = tuple((dict(KINDS) | dict(zip(self.kinds, self.replacements, strict=False))).values())
         if self.policy == "mask":
             check_not_masked(table, self.name)
             if len(found.rows):
                 made = _replaced(texts, found, words, table.schema.field("text").type)
                 table = with_column(table, "text", made)
         elif self.policy == "tag":
-            table = with_column(table, PERSONAL_DATA, _tagged(found, places, table.num_rows))
+            kinds = pa.array(list(KINDS)).take(pa.array(found.kinds))
+            spans = {"kind": kinds, "start": pa.array(places[:, 0]), "end": pa.array(places[:, 1])}
+            tags = list_by_document(found.rows, spans, table.num_rows).cast(TAG_TYPE)
+            table = with_column(table, PERSONAL_DATA, tags)
         checks = self._checks(counts)
         if record == "nothing":
             return Edited(table, checks, no_places())
@@ -1018,11 +995,6 @@ class PersonalData(Edit):
         if most is None:
             return []
         return [Check("max_found", pa.array(counts), pa.array(counts <= most), most, "at_most")]
-
-    def _words(self) -> tuple[str, ...]:
-        """Return the replacement of each of ``KINDS``."""
-        given = dict(zip(self.kinds, self.replacements, strict=False))
-        return tuple(given.get(kind, word) for kind, word in KINDS.items())
 
     def _find(self, texts: pa.Array) -> FoundPersonalData:
         wanted = sum(_BITS[kind] for kind in self.kinds) | (EVERY_IP if self.ips == "all" else 0)
@@ -1044,7 +1016,6 @@ def _in_characters(texts: pa.Array, found: FoundPersonalData) -> Longs:
 
 
 def _replaced(texts: pa.Array, found: FoundPersonalData, words: Sequence[str], kind: pa.DataType) -> pa.Array:
-    """Return the texts with the found spans replaced by words."""
     data, offsets = text_buffers(texts)
     letters, bounds = text_buffers(pa.array(words, pa.large_string()))
     more = np.diff(bounds)[found.kinds].sum() - (found.places[:, 1] - found.places[:, 0]).sum()
@@ -1054,15 +1025,8 @@ def _replaced(texts: pa.Array, found: FoundPersonalData, words: Sequence[str], k
     return text_column(out, ends, texts, kind)
 
 
-def _tagged(found: FoundPersonalData, places: Longs, documents: int) -> pa.Array:
-    kinds = pa.array(list(KINDS)).take(pa.array(found.kinds))
-    spans = {"kind": kinds, "start": pa.array(places[:, 0]), "end": pa.array(places[:, 1])}
-    return list_by_document(found.rows, spans, documents).cast(TAG_TYPE)
-
-
 @lru_cache(maxsize=1)
 def _account_lengths() -> Bytes:
-    """Return the length of account numbers by the two letters of a country: uint8 [676], 0 for none."""
     lengths = np.zeros(26 * 26, np.uint8)
     for entry in _LENGTHS.split():
         lengths[(ord(entry[0]) - 65) * 26 + ord(entry[1]) - 65] = int(entry[2:])

@@ -8,7 +8,6 @@ words and line signals are found. Equal words, equal n-grams and listed phrases 
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,11 +26,13 @@ from longcrawl.kernels.lookup import Phrases, Vocabulary, find_word, order_by, r
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
 from longcrawl.kernels.texts import decode, text_buffers, valid_texts
 from longcrawl.sources.redpajama_v2 import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
+from longcrawl.text.classifiers import join_lines, score_texts
+from longcrawl.text.fasttext import read_model
 from longcrawl.text.gopher.words import NGRAMS
 from longcrawl.text.languages import find_language, places_of_languages
 
-Row = npt.NDArray[np.float64]
 Points = npt.NDArray[np.uint32]
+Doubles = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.uint16]
 
 CHARACTERS, LINES, RAW_WORDS, LETTER_WORDS, CAPITAL_WORDS, STOP_WORDS = range(6)
@@ -46,8 +47,7 @@ TERMINAL_LINE, JAVASCRIPT, LINE_WORDS, NUMERIC_FRACTION, BULLET_LINE, UPPER_FRAC
 """Columns of the line values, in the order of ``LINE_SIGNALS``."""
 
 _U = np.uint64
-BLOCK = 4096
-"""Code points decoded at a time, few enough for the processor's L1 cache."""
+BLOCK = 4096  # code points decoded at a time, few enough for the processor's L1 cache
 
 NEWLINE, ELLIPSIS = 0x0A, 0x2026
 _DOT, _NUMBER_SIGN, _OPEN, _CLOSE, _I, _S, _M = b".#{}ism"
@@ -55,25 +55,18 @@ _LOREM, _IPSUM = (np.frombuffer(word, np.uint8) for word in (b"lorem", b"ipsum")
 _PLAIN_OR_SPACE = kind.PLAIN | kind.SPACE
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x100000001B3)
-MOST_PER_BYTE = 2
-"""Largest number of code points in a character's normal form, per byte of its UTF-8."""
+MOST_PER_BYTE = 2  # largest number of code points in a character's normal form, per byte of its UTF-8
 
-_FEW = 24
-"""Longest run of combining marks that is sorted by insertion; longer ones, found only in attacks, take a counting sort.
-"""
+_FEW = 24  # marks sorted by insertion; longer runs, found only in attacks, take a counting sort
 
 
 class Scratch(NamedTuple):
     """Buffers for one document at a time, large enough for the longest of a batch; untouched memory costs nothing."""
 
-    points: Points
-    """Code points of the block."""
-    flags: Flags
-    """Flags of these code points."""
-    normal: Points
-    """The normalised words of the document, one after the other without spaces."""
-    starts: npt.NDArray[np.int64]
-    """Start of each word in ``normal``, and the end of the last."""
+    points: Points  # code points of the block
+    flags: Flags  # flags of these code points
+    normal: Points  # the normalised words of the document, one after the other without spaces
+    starts: npt.NDArray[np.int64]  # start of each word in ``normal``, and the end of the last
     word_keys: npt.NDArray[np.uint64]
     """The bytes of an ASCII word of up to eight characters, or a hash of any other word."""
     repeats: Repeats
@@ -101,18 +94,16 @@ def _key(normal: Points, start: int, stop: int) -> np.uint64:
     return found | HASHED
 
 
-JAVASCRIPT_KEY = 13026705096557300458
-"""Key of the word "javascript", as ``_key`` computes it."""
+JAVASCRIPT_KEY = 13026705096557300458  # key of the word "javascript", as ``_key`` computes it
 
 
 @compiled
 def _decode(
     data: Any, at: int, end: int, base: int, flag_of: Flags, scratch: Scratch, measured: Any, line: int
 ) -> tuple[int, int, int]:
-    """Decode whole lines until there are at least ``BLOCK`` code points.
+    """Decode whole lines until there are at least ``BLOCK`` code points, and write each line's end and upper case.
 
-    Writes the end of each line, in code points from ``base`` for the start of the block, and its number of upper-case
-    code points. Returns the next byte, the number of code points in the block, and the number of the next line.
+    Ends count code points, from ``base`` on. Returns the next byte, the block's code points, and the next line.
     """
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     count, upper = 0, 0
@@ -138,7 +129,7 @@ def _decode(
 
 
 @compiled
-def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row) -> None:
+def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Doubles) -> None:
     """Count the sentence ends, braces and symbols (# ... …) in a raw word of punctuation."""
     dots = 0
     for at in range(start, stop):
@@ -155,13 +146,13 @@ def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row
 
 
 @forced_inline
-def _start_sentence(row: Row) -> None:
+def _start_sentence(row: Doubles) -> None:
     row[SENTENCES] += 1 - row[IN_SENTENCE]
     row[IN_SENTENCE] = 1
 
 
 @compiled
-def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary, language: int, row: Row) -> None:
+def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary, language: int, row: Doubles) -> None:
     r"""Count raw words (matches of ``\w+|[^\w\s]+``) and sentences (parts between .!? that have a word character)."""
     at, raw, letters, capitals, stops = np.int64(0), 0, 0, 0, 0
     while at < count:
@@ -289,7 +280,7 @@ def _words(
 
 
 @compiled
-def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Row) -> None:
+def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Doubles) -> None:
     """Write the signals about the first and the last non-space character of each line, and its upper-case share."""
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     start = 0
@@ -311,7 +302,7 @@ def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: An
 
 @compiled
 def read_lines(
-    data: Any, at: int, end: int, tables: Any, language: int, scratch: Scratch, measured: Any, row: Row, line: int
+    data: Any, at: int, end: int, tables: Any, language: int, scratch: Scratch, measured: Any, row: Doubles, line: int
 ) -> int:
     """Write the counts, line signals and normalised words of a document; return the number of the next line."""
     characters, word = tables.characters, np.int64(0)
@@ -358,11 +349,7 @@ def _spelled(normal: Any, start: int, word: Any) -> int:
 
 @compiled
 def _lorem_ipsum(scratch: Scratch, words: int) -> int:
-    """Count "lorem ipsum": a word that ends with lorem before one that starts with ipsum.
-
-    The release first looks for the exact text; only if it finds that, it counts the matches of a case-insensitive
-    regex.
-    """
+    """Count "lorem ipsum": by a case-insensitive regex, as in the release, if the exact text occurs."""
     normal, starts = scratch.normal, scratch.starts
     exact, folded = 0, 0
     for word in range(1, words):
@@ -411,7 +398,6 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
         tables: a ``Tables``.
         scratch: buffers for the longest document.
         measured: a ``Counted``, written; its ``rows`` and ``sums`` must be zeros.
-
     """
     line, values, sums = np.int64(0), measured.values, measured.sums
     scratch.starts[0] = 0
@@ -437,51 +423,21 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
     measured.first_lines[len(offsets) - 1] = line
 
 
-OF_THE_CRAWL = "__label__cc"
-"""Label of ordinary crawl text; every other label is of the wanted kind."""
-
-
-@reread_when_changed(4)
-def load_model(path: str) -> Any:
-    """Load a fastText model.
-
-    Raises:
-        StageError: there is no such file, it is not a model, or fastText is not installed.
-
-    """
-    if not Path(path).is_file():
-        raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz), or leave it out")
-    try:
-        import fasttext
-    except ImportError as error:
-        raise StageError(f"the model {path} needs fastText: pip install 'longcrawl[fasttext]'") from error
-    try:
-        return fasttext.load_model(path)
-    except ValueError as error:
-        raise StageError(f"{path} is not a fastText model: {error}") from error
-
-
-def model_scores(path: str, texts: pa.Array) -> pa.Array:
-    """Return the probability that each document is of the wanted kind, float64, null for an empty one.
+def model_scores(path: str, texts: pa.Array) -> Doubles:
+    """Return the probability that each document is of the wanted kind, NaN for an empty one.
 
     As in RedPajama-V2, the model gets the lines joined by spaces, its best label counts, and the score has 8 digits.
+    ``cc`` is the label of ordinary crawl text; every other label is of the wanted kind.
     """
-    model = load_model(path)
-    return pa.array([_score(model, text.as_py()) for text in texts], pa.float64())
+    model = read_model(path)
+    scores = score_texts(model, join_lines(texts), range(len(model.labels))).astype(np.float64)
+    # Of equally probable labels, fastText takes the last.
+    best = len(model.labels) - 1 - scores[:, ::-1].argmax(axis=1)
+    found = scores[np.arange(len(texts)), best]
+    found = np.where(np.array(model.labels)[best] == "cc", 1 - found, found)
+    found[pc.fill_null(pc.binary_length(texts), 0).to_numpy() == 0] = np.nan
+    return np.array([round(score, 8) for score in found.tolist()])
 
-
-def _score(model: Any, text: str | None) -> float | None:
-    if not text:
-        return None
-    # fastText's `predict` fails with NumPy 2 when it creates arrays, so this calls the layer below it.
-    found = model.f.predict(" ".join(text.splitlines()).strip() + "\n", 1, 0.0, "strict")
-    if not found:
-        return None
-    probability, label = found[0]
-    return round(float(1 - probability if label == OF_THE_CRAWL else probability), 8)
-
-
-Doubles = npt.NDArray[np.float64]
 
 _CCNET_COLUMNS = {
     "ccnet_original_length": "original_length",
@@ -489,18 +445,11 @@ _CCNET_COLUMNS = {
     "ccnet_language_score": "language_score",
     "ccnet_perplexity": "perplexity",
     "ccnet_bucket": "bucket",
-}
-"""CCNet's facts about a document: signals, and the columns of the release that hold them."""
+}  # CCNet's facts about a document: signals, and the columns of the release that hold them
 
 _BUCKETS = pa.array(["head", "middle", "tail"])
+_Languages = tuple[tuple[str, ...], tuple[str, ...]]  # those with stop words, and those with phrases
 _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
-
-
-class _Lists(NamedTuple):
-    languages: tuple[tuple[str, ...], tuple[str, ...]]
-    """The languages with stop words, and those with phrases."""
-    stop_words: Any
-    phrases: Any
 
 
 @stage
@@ -517,7 +466,7 @@ class Signals(Rewrite):
       github.com/LDNOOBW/List-of-Dirty-Naughty-Obscene-and-Otherwise-Bad-Words (CC BY 4.0);
     * ``rps_doc_ut1_blacklist`` without ``domain_categories``, and for a domain that is not listed. The domain is the
       column ``source_domain``, or else the host of ``url``. It must match exactly: parent domains are not looked up;
-    * ``rps_doc_ml_*_score`` without the fastText model of that name (``pip install 'longcrawl[fasttext]'``);
+    * ``rps_doc_ml_*_score`` without the fastText model of that name;
     * ``ccnet_*`` except length and lines, unless the documents have CCNet's columns (``perplexity``, ``bucket`` …);
     * the six importance weights, always: they need the release's own n-gram counts.
 
@@ -543,7 +492,6 @@ class Signals(Rewrite):
     >>> made = Signals(line_signals=["rps_lines_num_words"])(pa.table({"text": ["One line. And a second one!"]}))
     >>> made["signals"][0]["rps_doc_word_count"].as_py(), made["line_signals"][0].as_py()
     (6.0, {'rps_lines_num_words': [[0.0, 27.0, 6.0]]})
-
     """
 
     line_signals: tuple[str, ...] = ()
@@ -572,10 +520,9 @@ class Signals(Rewrite):
 
         Raises:
             StageError: a list or a model cannot be read.
-
         """
         for path in self._models.values():
-            load_model(path)
+            read_model(path)
         if self.domain_categories is not None:
             lookup.read_domain_categories(self.domain_categories)
         self.rewrite(pa.table({"text": pa.array([], pa.large_string()), "url": pa.array([], pa.string())}))
@@ -583,9 +530,9 @@ class Signals(Rewrite):
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Add the columns of signals, measured from the column ``text``."""
         texts = valid_texts(column(table, "text", self.name), self.name)
-        lists = _load_lists(self.stop_words, self.bad_words)
-        languages = self._languages(table, lists)
-        measured = _measure(texts, languages, lists, load_characters(self.raw_words))
+        known_languages, tables = _load_tables(self.stop_words, self.bad_words, self.raw_words)
+        languages = self._languages(table, known_languages)
+        measured = _measure(texts, languages, tables)
         known = self._brought(table, texts) | _document_signals(measured)
         known["rps_doc_stop_word_fraction"][languages[0] < 0] = np.nan
         known["rps_doc_ldnoobw_words"][languages[1] < 0] = np.nan
@@ -606,21 +553,17 @@ class Signals(Rewrite):
         paths = {"wikiref": self.wikiref_model, "palm": self.palm_model, "wikipedia": self.wikipedia_model}
         return {f"rps_doc_ml_{name}_score": path for name, path in paths.items() if path is not None}
 
-    def _languages(self, table: pa.Table, lists: _Lists) -> npt.NDArray[np.int32]:
+    def _languages(self, table: pa.Table, known: _Languages) -> npt.NDArray[np.int32]:
         """Return the index of each document's language in both lists, int32 [2, documents], -1 for others."""
         if self.language is None and "language" not in table.column_names:
             return np.full((2, table.num_rows), -1, np.int32)
-        self._check_language(lists)
-        found = [places_of_languages(table, known, self.language, self.name)[0] for known in lists.languages]
-        return np.stack(found)
-
-    def _check_language(self, lists: _Lists) -> None:
-        known = sorted({name for languages in lists.languages for name in languages})
-        if self.language is not None and known and find_language({name: {} for name in known}, self.language) is None:
+        either = sorted({name for languages in known for name in languages})
+        if self.language is not None and either and find_language({name: {} for name in either}, self.language) is None:
             given = " and ".join(path for path in (self.stop_words, self.bad_words) if path is not None)
             raise StageError(
-                f"signals.language is {self.language!r}, for which {given} has no list; known: {', '.join(known)}"
+                f"signals.language is {self.language!r}, for which {given} has no list; known: {', '.join(either)}"
             )
+        return np.stack([places_of_languages(table, names, self.language, self.name)[0] for names in known])
 
     def _brought(self, table: pa.Table, texts: pa.Array) -> dict[str, Any]:
         """Return the signals that do not come from the text alone: float64 arrays, or None for all null."""
@@ -646,39 +589,35 @@ class Tables(NamedTuple):
     """The tables of characters and words that the kernels use."""
 
     characters: Characters
-    stop_words: lookup.Vocabulary
-    """Stop words of all languages."""
-    phrases: lookup.Phrases
-    """Listed phrases of all languages."""
+    stop_words: lookup.Vocabulary  # stop words of all languages
+    phrases: lookup.Phrases  # listed phrases of all languages
 
 
 class Counted(NamedTuple):
     """The counts and line signals that the kernels write."""
 
-    rows: Doubles
-    """Counts and unrounded shares: shape (documents, MEASURES)."""
-    ends: npt.NDArray[np.int64]
-    """Shape (lines,): the end of each line, in code points from the start of its document."""
-    values: Doubles
-    """Shape (lines, 6): the line signals."""
-    sums: Doubles
-    """Shape (documents, 6): the line signals added up in order."""
-    first_lines: npt.NDArray[np.int64]
-    """Shape (documents + 1,): the first line of each document."""
+    rows: Doubles  # counts and unrounded shares: shape (documents, MEASURES)
+    ends: npt.NDArray[np.int64]  # shape (lines,): the end of each line, in code points from the start of its document
+    values: Doubles  # shape (lines, 6): the line signals
+    sums: Doubles  # shape (documents, 6): the line signals added up in order
+    first_lines: npt.NDArray[np.int64]  # shape (documents + 1,): the first line of each document
 
 
 @reread_when_changed(4)
-def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
+def _load_tables(
+    stop_words: str | None, bad_words: str | None, raw_words: Literal["re", "regex"]
+) -> tuple[_Languages, Tables]:
     stops = lookup.read_word_lists(stop_words) if stop_words is not None else {}
     bad = lookup.read_word_lists(bad_words) if bad_words is not None else {}
-    return _Lists(
-        (tuple(stops), tuple(bad)),
+    tables = Tables(
+        load_characters(raw_words),
         lookup.make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
         lookup.make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
     )
+    return (tuple(stops), tuple(bad)), tables
 
 
-def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> Counted:
+def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], tables: Tables) -> Counted:
     """Run the kernels on valid texts; a null text is measured as an empty one."""
     data, offsets = text_buffers(texts)
     documents = len(texts)
@@ -691,7 +630,6 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, c
         np.empty(documents + 1, np.int64),
     )
     scratch = make_scratch(int(np.diff(offsets).max(initial=0)))
-    tables = Tables(characters, lists.stop_words, lists.phrases)
     measure(data, offsets, languages, tables, scratch, measured)
     return measured
 

@@ -38,12 +38,9 @@ class Held(NamedTuple):
     """The effect of a threshold on the held-out documents."""
 
     threshold: float
-    precision: float
-    """Share of good documents among those that reach the threshold, NaN if none does."""
-    recall: float
-    """Share of good documents that reach the threshold."""
-    bad: float
-    """Share of bad documents that reach the threshold."""
+    precision: float  # share of good documents among those that reach the threshold, NaN if none does
+    recall: float  # share of good documents that reach the threshold
+    bad: float  # share of bad documents that reach the threshold
 
 
 @dataclass(frozen=True)
@@ -51,25 +48,16 @@ class TrainedClassifier(Tabular):
     """A report on a trained model and its accuracy on held-out documents; prints as tables."""
 
     path: str
-    labels: tuple[str, str]
-    """Names of the labels, the good one first."""
-    trained: tuple[int, int]
-    """Number of training documents of each label."""
-    held_out: tuple[int, int]
-    """Number of held-out documents of each label."""
-    in_both: int
-    """Number of distinct texts that occur in both sets; they are not used."""
-    repeated: int
-    """Number of repeated documents of a set; only the first is used."""
-    without_text: int
-    """Number of documents without words; they are not used."""
-    words: int
-    """Number of words with their own row in the model."""
+    labels: tuple[str, str]  # names of the labels, the good one first
+    trained: tuple[int, int]  # number of training documents of each label
+    held_out: tuple[int, int]  # number of held-out documents of each label
+    in_both: int  # number of distinct texts that occur in both sets; they are not used
+    repeated: int  # number of repeated documents of a set; only the first is used
+    without_text: int  # number of documents without words; they are not used
+    words: int  # number of words with their own row in the model
     epochs: int
-    loss: float
-    """Mean loss of a text in the last epoch, in nats."""
-    auc: float
-    """Probability that a held-out good document has a higher score than a held-out bad one."""
+    loss: float  # mean loss of a text in the last epoch, in nats
+    auc: float  # probability that a held-out good document has a higher score than a held-out bad one
     thresholds: tuple[Held, ...]
 
     def at(self, threshold: float) -> Held:
@@ -158,11 +146,14 @@ def train_classifier(
 
     Raises:
         StageError: a set has fewer than two documents of its own, a setting is out of range, or the file exists.
-
     """
     path, asked = Path(path), _Settings(labels, word_ngrams, dimensions, buckets, characters, min_count, seed)
     asked.check()
-    _check_training(held_out, learning_rate, epochs)
+    if not 0 < held_out < 1 or not 0 < learning_rate <= 10:
+        given = f"{held_out!r} and {learning_rate!r}"
+        raise StageError(f"held_out is a share such as 0.1, learning_rate up to 10, got {given}")
+    if epochs is not None and epochs < 1:
+        raise StageError(f"epochs are 1 or more, got {epochs!r}")
     check_target(path, StageError, "name another file, or remove it", example="model.bin")
     make_folder(path.parent, StageError, "name a file in a folder that can be written")
     collected = _collect((good, bad), labels)
@@ -171,20 +162,9 @@ def train_classifier(
     in_each = [[sum(text.label == label for text in texts) for label in range(2)] for texts in (learnt, held)]
     words, passes, loss = _write_trained(path, learnt, in_each[0], asked, epochs, learning_rate)
     auc, thresholds = _measure(path, held, labels[0])
-    return TrainedClassifier(
-        str(path),
-        labels,
-        (in_each[0][0], in_each[0][1]),
-        (in_each[1][0], in_each[1][1]),
-        collected.in_both,
-        collected.repeated,
-        collected.without_text,
-        words,
-        passes,
-        loss,
-        auc,
-        thresholds,
-    )
+    left_out = collected.in_both, collected.repeated, collected.without_text
+    counts = [(good_texts, bad_texts) for good_texts, bad_texts in in_each]
+    return TrainedClassifier(str(path), labels, *counts, *left_out, words, passes, loss, auc, thresholds)
 
 
 class _Settings(NamedTuple):
@@ -218,15 +198,6 @@ class _Settings(NamedTuple):
         if not ngrams:
             return 0
         return self.buckets or min(MOST_BUCKETS, 1 << max(10, ngrams.bit_length()))
-
-
-def _check_training(held_out: float, learning_rate: float, epochs: int | None) -> None:
-    if not 0 < held_out < 1 or not 0 < learning_rate <= 10:
-        raise StageError(
-            f"held_out is a share such as 0.1, learning_rate up to 10, got {held_out!r} and {learning_rate!r}"
-        )
-    if epochs is not None and epochs < 1:
-        raise StageError(f"epochs are 1 or more, got {epochs!r}")
 
 
 def _bytes(texts: Sequence[_Text]) -> int:

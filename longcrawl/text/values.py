@@ -13,8 +13,7 @@ from longcrawl.core.stages import Check, Stage, document_ids
 from longcrawl.errors import StageError
 
 _BATCH = 500
-_COLUMNS = 3
-"""Histograms side by side."""
+_COLUMNS = 3  # histograms side by side
 _KEPT, _REMOVED, _BOUND = "#4c78a8", "#e45756", "#222222"
 
 
@@ -100,11 +99,9 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
 
 class _Panel(NamedTuple):
     rule: str
-    values: npt.NDArray[np.float64]
-    """Value of each document, NaN if unknown."""
+    values: npt.NDArray[np.float64]  # value of each document, NaN if unknown
     passes: npt.NDArray[np.bool_]
-    bound: float | None
-    """Threshold, or None if it is not the same for all documents."""
+    bound: float | None  # threshold, or None if it is not the same for all documents
 
 
 def _panel(batches: Sequence[Check]) -> _Panel:

@@ -388,8 +388,8 @@ class _Text(NamedTuple):
     paragraphs: list[Span]  # parts between blank lines, without the white space around them
     short_line: int  # largest number of characters of a short line
 
-    def spelled(self, spans: Iterable[Span]) -> list[str]:
-        return [self.text[begin:end] for begin, end in spans]
+    def at(self, span: Span) -> str:
+        return self.text[slice(*span)]
 
 
 def _split(text: str, words: Words, short_line: int) -> _Text:
@@ -431,34 +431,17 @@ def _bullet_lines(page: _Text) -> Iterator[Span]:
             yield begin, end
 
 
-def _ellipsis_lines(page: _Text) -> Iterator[Span]:
-    return ((begin, end) for begin, end in page.lines if page.text[begin:end].endswith(("...", "…")))
-
-
-def _words_without_letters(page: _Text) -> Iterator[Span]:
-    return ((begin, end) for begin, end in page.words if not any(map(str.isalpha, page.text[begin:end])))
-
-
-def _lines_without_terminal(page: _Text) -> Iterator[Span]:
-    return ((begin, end) for begin, end in page.raw_lines if not page.flags[end - 1] & TERMINAL)
-
-
-def _short_lines(page: _Text) -> Iterator[Span]:
-    return ((begin, end) for begin, end in page.raw_lines if end - begin <= page.short_line)
-
-
 def _later_lines(page: _Text) -> Iterator[Span]:
     """Yield the lines that repeat an earlier one."""
     seen = set()
-    for begin, end in page.raw_lines:
-        line = page.text[begin:end]
-        if line in seen:
-            yield begin, end
-        seen.add(line)
+    for span in page.raw_lines:
+        if page.at(span) in seen:
+            yield span
+        seen.add(page.at(span))
 
 
 def _duplicates(page: _Text, spans: list[Span]) -> list[Span]:
-    spelled = page.spelled(spans)
+    spelled = [*map(page.at, spans)]
     times = Counter(spelled)
     return [span for span, text in zip(spans, spelled, strict=True) if times[text] > 1]
 
@@ -479,7 +462,7 @@ def _duplicate_ngrams(page: _Text, n: int) -> list[Span]:
 
 
 def _ngrams(page: _Text, n: int) -> list[tuple[str, ...]]:
-    words = page.spelled(page.words)
+    words = [*map(page.at, page.words)]
     return [tuple(words[at : at + n]) for at in range(len(words) - n + 1)]
 
 
@@ -499,14 +482,14 @@ _FINDERS: dict[str, Callable[[_Text], Iterable[Span]]] = {
     "max_hash_ratio": partial(_matches, pattern="#"),
     "max_ellipsis_ratio": partial(_matches, pattern=r"\.\.\.|…"),
     "max_bullet_lines": _bullet_lines,
-    "max_ellipsis_lines": _ellipsis_lines,
-    "min_alphabetic_words": _words_without_letters,
+    "max_ellipsis_lines": lambda page: [span for span in page.lines if page.at(span).endswith(("...", "…"))],
+    "min_alphabetic_words": lambda page: [span for span in page.words if not any(map(str.isalpha, page.at(span)))],
     "max_duplicate_lines": lambda page: _duplicates(page, page.lines),
     "max_duplicate_line_characters": lambda page: _duplicates(page, page.lines),
     "max_duplicate_paragraphs": lambda page: _duplicates(page, page.paragraphs),
     "max_duplicate_paragraph_characters": lambda page: _duplicates(page, page.paragraphs),
-    "min_terminal_lines": _lines_without_terminal,
-    "max_short_lines": _short_lines,
+    "min_terminal_lines": lambda page: [span for span in page.raw_lines if not page.flags[span[1] - 1] & TERMINAL],
+    "max_short_lines": lambda page: [span for span in page.raw_lines if len(page.at(span)) <= page.short_line],
     "max_later_line_characters": _later_lines,
 }
 _FINDERS |= {f"max_top_{n}gram": partial(_top_ngram, n=n) for n in range(2, 5)}

@@ -882,24 +882,6 @@ def _later(page: Page, starts: Any, size: int, n: int) -> int:
 
 
 @compiled
-def _summed(page: Page, starts: Any, size: int, n: int) -> int:
-    """Count the characters of all repeated n-grams, with overlaps."""
-    places, total = page.repeats.places, 0
-    for at in range(size):
-        total += starts[places[at] + n] - starts[places[at]]
-    return total
-
-
-@compiled
-def _repeated_characters(page: Page, starts: Any, size: int, n: int, repeated: int) -> int:
-    if repeated == SUM:
-        return _summed(page, starts, size, n)
-    if repeated == LATER:
-        return _later(page, starts, size, n)
-    return covered(page.repeats, starts, size, n)
-
-
-@compiled
 def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tuple[int, int]:
     """Write the counted words, and those that occur more than once as n-grams of one word; return both numbers."""
     ids, counts, flags = page.repeats.ids, page.repeats.counts, page.type_flags
@@ -928,11 +910,16 @@ def count_grams(texts: Texts, page: Page, document: Found, choices: Choices, spe
         if size:
             size, found = lengthen(page.repeats, size)
             size = keep_repeated(page.repeats, size)
+        characters = 0
         if n <= 4:
             characters = _top_characters(texts, page, document, starts, size, found, n, choices)
-        else:
-            characters = _repeated_characters(page, starts, size, n, choices.repeated)
-        row[columns.TOP_2_GRAM + n - 2] = characters
-        if n > 4 and choices.repeated == SUM:
+        elif choices.repeated == SUM:
+            for place in page.repeats.places[:size]:
+                characters += starts[place + n] - starts[place]
             for word in range(n):
                 row[columns.GRAM_CHARACTERS + n - 5] += starts[words - word] - starts[word]
+        elif choices.repeated == LATER:
+            characters = _later(page, starts, size, n)
+        else:
+            characters = covered(page.repeats, starts, size, n)
+        row[columns.TOP_2_GRAM + n - 2] = characters

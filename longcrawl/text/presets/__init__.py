@@ -18,12 +18,9 @@ _ENDINGS = (".yaml", ".yml")
 class Presets(NamedTuple):
     """The YAML files of one folder below ``text/presets``."""
 
-    package: str
-    """The folder, as a dotted name: ``longcrawl.text.presets.lines``."""
-    what: str
-    """A plural noun for the files in messages, such as "line patterns"."""
-    form: str = ""
-    """A description of the form of a user's file, for messages."""
+    package: str  # the folder, as a dotted name: ``longcrawl.text.presets.lines``
+    what: str  # a plural noun for the files in messages, such as "line patterns"
+    form: str = ""  # a description of the form of a user's file, for messages
 
     def names(self) -> list[str]:
         """Return the names of the shipped files."""

@@ -46,8 +46,7 @@ _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
 _WORD_FILES = {"strict": "banned_subwords.txt", "hard": "banned_words.txt", "soft": "soft_banned_words.txt"}
 """Files with words for URLs in the wheel, by their names in ``UrlFilter``."""
 _ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-WORDS = "words.yaml"
-"""Name of the file for ``UrlFilter.words``."""
+WORDS = "words.yaml"  # name of the file for ``UrlFilter.words``
 
 
 @dataclass(frozen=True)
@@ -80,16 +79,11 @@ PACKAGES: Mapping[str, str] = {"datatrove": "datatrove==0.10.1"}
 class FetchedLists(ListSource):
     """Description of fetched lists, also stored in ``lists.json`` of their folder."""
 
-    sha256: str
-    """SHA-256 of the archive."""
-    last_modified: str | None
-    """Modification time of the archive, as given by the server."""
-    lines: Mapping[str, int] = field(default_factory=dict)
-    """Number of lines by file, such as ``adult/domains``."""
-    links: Mapping[str, str] = field(default_factory=dict)
-    """Target category of each category that is a link."""
-    words: Mapping[str, int] = field(default_factory=dict)
-    """Number of words in ``words.yaml`` by list."""
+    sha256: str  # SHA-256 of the archive
+    last_modified: str | None  # modification time of the archive, as given by the server
+    lines: Mapping[str, int] = field(default_factory=dict)  # number of lines by file, such as ``adult/domains``
+    links: Mapping[str, str] = field(default_factory=dict)  # target category of each category that is a link
+    words: Mapping[str, int] = field(default_factory=dict)  # number of words in ``words.yaml`` by list
 
     def __str__(self) -> str:
         categories = len({name.partition("/")[0] for name in self.lines})
@@ -177,14 +171,14 @@ def _fetch(source: ListSource, folder: Path) -> FetchedLists:
 def _source(name: str, url: str | None) -> ListSource:
     if name not in LISTS:
         raise SourceError(f"unknown lists {name!r}; known: {', '.join(LISTS)}")
-    known = LISTS[name]
-    wanted = PACKAGES.get(name, known.url) if url is None else url
-    parts = urlsplit(wanted)
-    if wanted in PACKAGES.values() or Path(wanted).is_file():
-        return ListSource(known.about, wanted, known.licence)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
-        raise SourceError(f"lists are fetched by https, not from {wanted}; give an address that begins with https://")
-    return ListSource(known.about, wanted, known.licence)
+    wanted = PACKAGES.get(name, LISTS[name].url) if url is None else url
+    if wanted not in PACKAGES.values() and not Path(wanted).is_file():
+        parts = urlsplit(wanted)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+            raise SourceError(
+                f"lists are fetched by https, not from {wanted}; give an address that begins with https://"
+            )
+    return replace(LISTS[name], url=wanted)
 
 
 def _from_index(requirement: str, folder: Path) -> Path:
@@ -242,7 +236,6 @@ def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
 
 
 def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
-    """Create an empty file, and record which archive it is for."""
     length, modified = answer.headers.get("Content-Length"), answer.headers.get("Last-Modified")
     tag = answer.headers.get("ETag") or modified
     state = {
@@ -372,12 +365,10 @@ def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
 
 
 def _is_link(folder: Path, name: str, target: str) -> bool:
-    """Return whether a link leads from a new name to an existing category."""
     return not (folder / name).exists() and bool(_CATEGORY.fullmatch(target)) and (folder / target).is_dir()
 
 
 def _write(content: IO[bytes], file: Path) -> int:
-    """Copy a file to its place and count its lines."""
     file.parent.mkdir(exist_ok=True)
     lines, last = 0, b"\n"
     with file.open("wb") as opened:

@@ -1,7 +1,6 @@
 """Line-wise corrections of RefinedWeb, and proposals of new line patterns from frequent lines.
 
-Extraction leaves different remains in each crawl: buttons, menus, notices. The shipped patterns are those named in
-RefinedWeb's paper. Proposals are counted in a user's own documents, and must be read by a person before they are used.
+The shipped patterns are those named in the paper. Proposals must be read by a person before they are used.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -54,32 +53,22 @@ Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]
 
-UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = (1 << bit for bit in range(7))
 KINDS = {
-    "uppercase": UPPERCASE,
-    "numerical": NUMERICAL,
-    "counter": COUNTER,
-    "prefix": PREFIX,
-    "suffix": SUFFIX,
-    "anywhere": ANYWHERE,
-    "line": LINE,
+    name: 1 << bit
+    for bit, name in enumerate(("uppercase", "numerical", "counter", "prefix", "suffix", "anywhere", "line"))
 }
 """The rules that flag a line, in the order in which they are tried; an edited line can have several of the last."""
+UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = KINDS.values()
 
 AT_THE_END = SUFFIX | COUNTER | LINE
-AFTER_NUMBER = 1
-"""Offset of the root of phrases that follow a number from the root of those that do not."""
-KEEP = -1
-"""Value instead of a root for documents that are copied unchanged."""
+AFTER_NUMBER = 1  # offset of the root of phrases that follow a number from the root of those that do not
+KEEP = -1  # value instead of a root for documents that are copied unchanged
 
 FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range(9)
-"""Indexes of the facts about a line.
-
-``FIRST`` and ``STOP`` delimit the bytes of its content; ``WORDS``, ``CHARACTERS``, ``SOLID`` (other than white space),
-``UPPERS`` and ``NUMERICS`` are counts; ``CORE`` and ``CORE_STOP`` delimit the bytes from its first to its last word
-character.
-"""
 FACTS = 9
+"""Facts about a line. ``FIRST`` and ``STOP`` delimit its content in bytes; ``WORDS``, ``CHARACTERS``, ``SOLID`` (other
+than white space), ``UPPERS`` and ``NUMERICS`` are counts; ``CORE`` and ``CORE_STOP`` delimit the bytes from its first
+to its last word character."""
 
 NEWLINE = 0x0A
 _COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
@@ -92,12 +81,9 @@ _EVERY = _U(0xFFFFFFFFFFFFFFFF)
 class Limits(NamedTuple):
     """Thresholds; a disabled one is out of reach."""
 
-    uppercase: float
-    """A line with a larger share of upper-case characters is discarded."""
-    numerical: float
-    """A line with at least this share of numerical characters, white space excluded, is discarded."""
-    short: int
-    """A line with more words is not edited."""
+    uppercase: float  # a line with a larger share of upper-case characters is discarded
+    numerical: float  # a line with at least this share of numerical characters, white space excluded, is discarded
+    short: int  # a line with more words is not edited
 
 
 @compiled
@@ -147,8 +133,7 @@ def _read_ascii(
 ) -> tuple[int, np.uint64]:
     """Add the ASCII characters of a block with a bit in ``taken`` to the facts about a line.
 
-    ``spaces`` is the number of spaces before them, and ``inside`` is 1 within a word. Returns the number of spaces at
-    the end, and whether the last character is not a space.
+    ``spaces`` before them become those at the end; ``inside`` is 1 within a word. Both are returned.
     """
     blank = find_spaces(address) & taken
     solid = taken & ~blank
@@ -179,7 +164,7 @@ def _read_ascii(
 def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
     """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
-    A run of white space counts as one space bar. A word character may not follow a phrase that ends in one.
+    White space counts as one space bar. A word character may not follow a phrase that ends in one.
     """
     kind, end, node = 0, at, root
     while at < stop:
@@ -242,10 +227,7 @@ def _match(
 def _write_piece(
     data: Bytes, start: int, stop: int, flag_of: Flags, out: Bytes, begin: int, place: int
 ) -> tuple[int, int]:
-    """Write a stretch of an edited line without surrounding white space; return its end and its number of words.
-
-    A space bar separates it from anything written from ``begin`` on.
-    """
+    """Write a stretch of an edited line, stripped, with a space bar before all but the first; return end and words."""
     words, inside, last = 0, False, start
     start = skip_space(data, start, stop, flag_of)
     at = start
@@ -323,8 +305,7 @@ def correct_lines(
     """Write the corrected documents to ``out``; return the number of flagged lines.
 
     Writes ``ends``, shape (documents + 1,); ``counts``, shape (documents, 3): words, removed words, words of flagged
-    lines; and to ``log`` as many flagged lines as it has rows: line number, start and stop in ``data``, then in
-    ``out``, kinds.
+    lines; and to ``log`` as many flagged lines as it has rows, see ``longcrawl.text.line_places``.
     """
     line = np.empty(FACTS, np.int64)
     place, flagged = np.int64(0), 0
@@ -383,11 +364,6 @@ class LinePatterns(NamedTuple):
         """Root without any phrases."""
         return 2 * len(self.languages)
 
-    @property
-    def default_root(self) -> int:
-        """Root of the default language's phrases, or the root without phrases if the file names no default."""
-        return self.none if self.default is None else 2 * self.languages.index(self.default)
-
 
 @reread_when_changed(8)
 def read_line_patterns(name: str | None) -> LinePatterns:
@@ -438,7 +414,6 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
 
 
 def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
-
     bits = dict(zip(_LISTS, (COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE), strict=True))
     entered = []
     for number, lists in enumerate(languages.values()):
@@ -450,8 +425,7 @@ def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
     return make_tree(2 * len(languages) + 2, entered)
 
 
-_OUT_OF_REACH = 2.0
-"""Larger than any share."""
+_OUT_OF_REACH = 2.0  # larger than any share
 
 
 @stage
@@ -471,8 +445,8 @@ class LineCorrections(Edit):
       such as "Read more...", and a phrase found ``anywhere``, such as "items in cart". The rest of the line is joined
       by single spaces and keeps the white space around the line. A line without a rest is removed.
 
-    A discarded line is removed with its line end. Everything else is kept byte for byte: blank lines, which are never
-    judged, and every other line with its line end, including ``\r\n``. No line is judged twice.
+    A discarded line is removed with its line end. Everything else is kept byte for byte, including blank lines, which
+    are never judged. No line is judged twice.
 
     A document is removed, by the rule ``max_removed_words``, if more than this share of its words are affected. Words
     are separated by white space. G.2 counts all words in the flagged lines: ``counted="flagged"``. Section 3.2 counts
@@ -573,11 +547,11 @@ class LineCorrections(Edit):
                 f"{self.name} has no line patterns for the language {spoken[int(unknown.argmax())].as_py()!r}, only "
                 f"for: {', '.join(patterns.languages)}; set on_unknown_language to 'default' or 'keep', or language"
             )
-        other = KEEP if self.on_unknown_language == "keep" else patterns.default_root
+        other = patterns.none if patterns.default is None else 2 * patterns.languages.index(patterns.default)
+        other = KEEP if self.on_unknown_language == "keep" else other
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
     def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
-
         patterns = read_line_patterns(self.patterns)
         limits = Limits(
             _OUT_OF_REACH if self.max_uppercase_characters is None else float(self.max_uppercase_characters),
@@ -611,16 +585,12 @@ def _change(data: Any, out: Any, row: list[int]) -> LineChange:
 
 
 def _name(kinds: int) -> str:
-
     return "+".join(name for name, kind in KINDS.items() if kinds & kind)
 
 
-LONGEST = 100
-"""Greatest number of characters in a counted line."""
-HELD = 1_000_000
-"""Distinct lines in memory; beyond it, lines found in only one document so far are dropped."""
-SITES = 3
-"""Greatest number of distinct sites that is counted for a line."""
+LONGEST = 100  # greatest number of characters in a counted line
+HELD = 1_000_000  # distinct lines in memory; beyond it, lines found in only one document so far are dropped
+SITES = 3  # greatest number of distinct sites that is counted for a line
 _SHOWN = 30
 _SCALES = ("", "k", "m", "b")
 
@@ -634,10 +604,8 @@ PROPOSED_SCHEMA = pa.schema(
 class ProposedLines(Tabular):
     """Lines found in many documents; prints as a table, most frequent first."""
 
-    table: pa.Table
-    """Schema ``PROPOSED_SCHEMA``, sorted by documents."""
-    documents: int
-    """Number of documents counted."""
+    table: pa.Table  # schema ``PROPOSED_SCHEMA``, sorted by documents
+    documents: int  # number of documents counted
 
     def tables(self) -> tuple[Table]:
         """Return the ``_SHOWN`` most frequent lines as a table."""
@@ -751,7 +719,6 @@ def _short_lines(text: str, max_words: int) -> Iterator[str]:
 
 
 def _is_number(word: str) -> bool:
-    """Whether a word is a number such as 3, 1,234 or 1.2K+."""
     return word[:1].isdigit() and word.lower().strip("0123456789.,+") in _SCALES
 
 
@@ -761,7 +728,6 @@ def _list(line: str) -> Literal["counters", "lines"]:
 
 
 def _phrase(row: dict[str, Any]) -> str:
-    """Return a pattern as spelled in a file of patterns, quoted."""
     pattern: str = row["pattern"]
     return json.dumps(pattern.removeprefix("# ") if row["list"] == "counters" else pattern, ensure_ascii=False)
 

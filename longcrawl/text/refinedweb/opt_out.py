@@ -23,18 +23,15 @@ _AS_IT_IS = "".join(set(map(chr, range(128))) - set("*$"))
 class Entry(NamedTuple):
     """Entry of a list: a path pattern and a date."""
 
-    path: str
-    """A pattern of robots.txt, from the first slash on; "" for the whole domain."""
-    date: str
-    """Year, month and day as eight digits; "" if none is given."""
+    path: str  # a pattern of robots.txt, from the first slash on; "" for the whole domain
+    date: str  # year, month and day as eight digits; "" if none is given
 
 
 @stage
 class OptOut(Judge):
     r"""Remove documents of publishers who have opted out.
 
-    Lists are text files with a domain or an address in each line, optionally followed by the date from which it
-    applies::
+    Lists are text files with a domain or an address in each line, and optionally the date from which it applies::
 
         example.org 2024-05-01
         blog.example.com

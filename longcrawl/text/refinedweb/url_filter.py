@@ -38,42 +38,33 @@ from longcrawl.text.refinedweb import url_lists
 from longcrawl.text.refinedweb.url_lists import Lists, find_authority, make_set, next_byte
 from longcrawl.text.values import tables
 
-STRICT, HARD, SOFT = range(3)
-"""The kinds of words, in the order in which they are counted."""
+STRICT, HARD, SOFT = range(3)  # the kinds of words, in the order in which they are counted
 
 _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
 URL_WORDS = Presets("longcrawl.text.presets.urls", "words for URLs", _FORM)
-BREAK = 1
-"""Value in ``load_folded`` for characters that separate the parts of a URL: marks and white space."""
+BREAK = 1  # value in ``load_folded`` for characters that separate the parts of a URL: marks and white space
 _BETWEEN_PARTS = frozenset("/\\?&=#+")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-StrictIn = Literal["parts", "url"]
-"""Scope of strict words: each part of a URL, or the whole URL across parts."""
+StrictIn = Literal["parts", "url"]  # scope of strict words: each part of a URL, or the whole URL across parts
 
 
 class Automaton(NamedTuple):
     """Aho-Corasick automaton of words of a-z and 0-9; state 0 is the beginning."""
 
-    steps: npt.NDArray[np.int32]
-    """Shape (states, 36): the next state for each digit and letter."""
-    words: npt.NDArray[np.int32]
-    """Shape (states,): the number of the word that a state spells, or -1."""
-    shorter: npt.NDArray[np.int32]
-    """Shape (states,): the state of the longest shorter word that ends here, or 0."""
+    steps: npt.NDArray[np.int32]  # shape (states, 36): the next state for each digit and letter
+    words: npt.NDArray[np.int32]  # shape (states,): the number of the word that a state spells, or -1
+    shorter: npt.NDArray[np.int32]  # shape (states,): the state of the longest shorter word that ends here, or 0
 
 
 class WordLists(NamedTuple):
     """Words of the three lists in the form that kernels search."""
 
-    automaton: Automaton
-    """The strict words, which are also found inside other words."""
-    vocabulary: Vocabulary
-    """The hard and the soft words."""
-    kinds: npt.NDArray[np.int64]
-    """Shape (words of the vocabulary,): ``HARD`` or ``SOFT``."""
+    automaton: Automaton  # the strict words, which are also found inside other words
+    vocabulary: Vocabulary  # the hard and the soft words
+    kinds: npt.NDArray[np.int64]  # shape (words of the vocabulary,): ``HARD`` or ``SOFT``
 
 
 class UrlWords(NamedTuple):
@@ -111,12 +102,10 @@ def load_folded(strict_in: StrictIn = "parts") -> npt.NDArray[np.uint32]:
     Other code points are 0, or ``BREAK`` if strict words may not span them: between parts of a URL, unless
     ``strict_in`` is "url".
     """
-    folded = cached_arrays("url-2", lambda: {"folded": _fold()})["folded"]
+    folded = cached_arrays(
+        "url-2", lambda: {"folded": np.array([_folded(chr(point)) for point in range(CODE_POINTS)], np.uint32)}
+    )["folded"]
     return folded if strict_in == "parts" else np.where(folded == BREAK, 0, folded).astype(np.uint32)
-
-
-def _fold() -> npt.NDArray[np.uint32]:
-    return np.array([_folded(chr(point)) for point in range(CODE_POINTS)], np.uint32)
 
 
 def _folded(character: str) -> int:
@@ -291,7 +280,7 @@ def match_words(
     Args:
         data: bytes of the URLs.
         offsets: start of each URL, and the end of the last.
-        folded: lower case of every code point, 0 for those outside words, BREAK for those that no strict word spans.
+        folded: lower case of every code point, see :func:`load_folded`.
         lists: words to search for.
         points: scratch memory as long as the longest URL.
         parts: bool, (URLs or 1, strict words), written: which words were found; with one row, those of the last URL.
@@ -451,15 +440,9 @@ def _address(url: str, host: str, length: int) -> str:
     return plain_escapes(listed.decode("utf-8", "surrogateescape"))
 
 
+_TEXTS = [(name, pa.string()) for name in ("rule", "matched", "domain")]
 HITS_SCHEMA = pa.schema(
-    [
-        ("rule", pa.string()),
-        ("matched", pa.string()),
-        ("domain", pa.string()),
-        ("categories", pa.list_(pa.string())),
-        ("documents", pa.int64()),
-        ("example", pa.string()),
-    ]
+    [*_TEXTS, ("categories", pa.list_(pa.string())), ("documents", pa.int64()), ("example", pa.string())]
 )
 """Schema of :class:`UrlMatch` with the number of documents removed and the first URL among them."""
 
@@ -472,12 +455,9 @@ class UrlMatch(NamedTuple):
     """A rule that a URL fails, and the part of the URL that fails it."""
 
     rule: str
-    matched: str
-    """The domain or address as listed, or the words, joined by commas."""
-    domain: str
-    """The listed domain or, for rules other than domains, the URL's host without www."""
-    categories: tuple[str, ...] = ()
-    """Categories of ``UrlFilter.lists`` that contain it."""
+    matched: str  # the domain or address as listed, or the words, joined by commas
+    domain: str  # the listed domain or, for rules other than domains, the URL's host without www
+    categories: tuple[str, ...] = ()  # categories of ``UrlFilter.lists`` that contain it
 
 
 @stage
@@ -491,9 +471,8 @@ class UrlFilter(Judge):
     * ``blocked_domain``: the host or a parent domain is in a ``domains`` file of ``lists``;
     * ``blocked_url``: the URL begins with an address in a ``urls`` file;
     * ``strict_word``: a part of the URL contains a strict word after everything but a-z and 0-9 is deleted:
-      "foobann.edsub-wo.rdbar.com" contains "bannedsubword". Parts are the host and the pieces between the marks / ? & =
-      # + and white space: /groups/experts does not contain "groupsex". A dot does not separate parts: "groups.example"
-      contains it;
+      "foobann.edsub-wo.rdbar.com" contains "bannedsubword". The marks / ? & = # + and white space separate parts, dots
+      do not: "groups.example" contains "groupsex", /groups/experts does not;
     * ``hard_word``: one of its words is a hard one: "www.foo.bannedword-bar.com" has "bannedword". Words are separated
       by marks, including the underscore, but not by digits: "porn123" is another word;
     * ``max_soft_words``: it has more distinct soft words than that; the paper removes from two matches on;
@@ -512,10 +491,8 @@ class UrlFilter(Judge):
     bad.blogs.example listed, bad.blogs.example is removed and the other blogs are kept. Addresses of ``urls`` files
     always count as longer. :func:`longcrawl.text.url_hits` shows candidates for them.
 
-    **Memory and chance.** A domain is stored as a 64-bit hash: 5 million take 44 MB. With n listed domains, an unlisted
-    one has the hash of a listed one with probability n / 2**64, which is 2.7e-13 for 5 million. A URL looks up two to
-    four, so about one URL in 10**12 is removed wrongly. :meth:`explain` compares letters and gives no category in that
-    case.
+    **Memory and chance.** A domain is stored as a 64-bit hash: 5 million take 44 MB, and about one URL in 10**12 is
+    removed wrongly. :meth:`explain` compares letters and gives no category in that case.
 
     Args:
         lists: a folder in the layout of UT1 (CATEGORY/domains and CATEGORY/urls, plain or compressed), such as
@@ -523,18 +500,17 @@ class UrlFilter(Judge):
             hosts files, adblock, dnsmasq, zones or a column of CSV; exceptions in adblock rules (``@@||host^``) count
             as allowed domains. None: no list; none is shipped.
         categories: categories to use. The default is RedPajama-V2's choice; we have no copy of RefinedWeb's Table 13.
-            UT1 has ``porn`` for ``adult``, and ``agressive`` and ``violence`` for ``agressif``: if one of these is
-            missing, the other name is enough.
+            UT1's other names for a category (``porn`` for ``adult``) also count.
         allowed_domains: domains that are on block lists by mistake, with all their subdomains.
         allow_list: a file of more of them, one per line.
         allowed_from: "lists": an allowed domain is still scored by its words, as in the paper, which took such domains
             off the list. "lists-and-words": it is not. Curated sources are removed in both cases.
-        words: shipped words by name (``refinedweb``), or a YAML file {strict: […], hard: […], soft: […]}. The shipped
-            ones are the few that the paper's text names, and are no filter by themselves. None: no words.
+        words: shipped words by name (``refinedweb``, the few that the paper names), or a YAML file {strict: […],
+            hard: […], soft: […]}. None: no words.
         max_soft_words: greatest number of distinct soft words in a kept URL; None for no bound.
         curated_sources: shipped ones by name, or a file of domains; None keeps them. ``refinedweb`` replaces the
-            paper's Table 14, of which we have no copy: the domains were taken from a reproduction and could not be
-            checked. It includes only the English Wikipedia; ``refinedweb-multilingual`` includes all.
+            paper's Table 14 by the domains of a reproduction, with only the English Wikipedia;
+            ``refinedweb-multilingual`` includes all.
         on_no_host: what happens to a document with a URL that is null or has no host.
         strict_in: "parts": strict words are searched for in each part. "url": in the whole URL, also across its parts,
             as in /x/vi/deos, but then also where two words meet by chance.
@@ -670,7 +646,6 @@ class UrlFilter(Judge):
 
 
 def _digest(files: Iterable[str]) -> str:
-    """Return a SHA-256 of the contents of several files."""
     return hashlib.sha256("".join(f"{content_digest(file)}\n" for file in files).encode()).hexdigest()
 
 
@@ -692,12 +667,9 @@ def _match(rule: str, named: Mapping[str, str]) -> UrlMatch:
 class UrlHits(Tabular):
     """Counts of a URL filter's removals, most frequent first; prints as a table."""
 
-    table: pa.Table
-    """Schema ``HITS_SCHEMA``, sorted by documents; without matches below ``min_documents``."""
-    documents: int
-    """Number of documents checked."""
-    dropped: int
-    """Number of documents removed, including those of matches that the table leaves out."""
+    table: pa.Table  # schema ``HITS_SCHEMA``, sorted by documents; without matches below ``min_documents``
+    documents: int  # number of documents checked
+    dropped: int  # number of documents removed, including those of matches that the table leaves out
 
     def tables(self) -> tuple[Table]:
         """Return the ``_SHOWN`` most frequent matches as a table."""
@@ -718,8 +690,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``url``.
-        stage: the filter. None: ``documents`` is a crawl that has passed one, and the documents removed there are
-            counted.
+        stage: the filter. None counts the documents removed by the one that ``documents``, a crawl, has passed.
         min_documents: leave out causes that remove fewer documents.
 
     Raises:

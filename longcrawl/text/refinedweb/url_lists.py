@@ -14,7 +14,9 @@ import ipaddress
 import lzma
 import os
 import re
+import string
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -30,14 +32,10 @@ from longcrawl.io.files import reread_when_changed
 from longcrawl.io.structured import load_json
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
-BLOCK = 1 << 24
-"""Bytes of a list that are read at a time."""
-SAMPLE = 1000
-"""Lines at the beginning of a list from which CSV and its column of hosts are detected."""
-LONGEST = 4096
-"""Greatest number of characters in a line that may name a host; some expressions take quadratic time."""
-MOST_LINE = 500
-"""Bytes per line that are assumed for the sample, on average."""
+BLOCK = 1 << 24  # bytes of a list that are read at a time
+SAMPLE = 1000  # lines at the beginning of a list from which CSV and its column of hosts are detected
+LONGEST = 4096  # greatest number of characters in a line that may name a host; some expressions take quadratic time
+MOST_LINE = 500  # bytes per line that are assumed for the sample, on average
 
 _MAGIC: Mapping[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -70,12 +68,9 @@ _LOCAL = frozenset({"0.0.0.0", "localhost", "localhost.localdomain", "local", "b
 class Named(NamedTuple):
     """A host or an address named by a line."""
 
-    host: str
-    """Spelled as by :func:`longcrawl.core.addresses.spell_host`; with a leading dot, all hosts below it."""
-    path: str = ""
-    """Path and query; "" for the host and all below it."""
-    is_exception: bool = False
-    """Whether the line takes the host off the list."""
+    host: str  # spelled as by :func:`longcrawl.core.addresses.spell_host`; with a leading dot, all hosts below it
+    path: str = ""  # path and query; "" for the host and all below it
+    is_exception: bool = False  # whether the line takes the host off the list
 
 
 class Columns(NamedTuple):
@@ -136,7 +131,7 @@ def find_columns(block: bytes, file: str) -> Columns | None:
     for separator in _SEPARATORS:
         if 2 * sum(separator in line for line in kept) <= len(kept):
             continue
-        rows = [next(csv.reader([line], delimiter=separator, skipinitialspace=True), []) for line in kept]
+        rows = [Columns(separator, 0).cells(line) for line in kept]
         width = max({len(row) for row in rows}, key=[len(row) for row in rows].count, default=0)
         table = [row for row in rows if len(row) == width]
         if width < 2 or 2 * len(table) <= len(rows):
@@ -294,8 +289,7 @@ UT1_CATEGORIES = (
 )
 """Categories of UT1 used by RedPajama-V2 and, as far as is known, by RefinedWeb."""
 
-DESCRIPTION = "lists.json"
-"""Name of the file that describes the origin of the lists in a folder."""
+DESCRIPTION = "lists.json"  # name of the file that describes the origin of the lists in a folder
 
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that some copies lack."""
@@ -313,12 +307,10 @@ FETCH = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER`"
 class HashSet(NamedTuple):
     """A set of 64-bit hashes."""
 
-    hashes: npt.NDArray[np.uint64]
-    """Sorted and unique."""
+    hashes: npt.NDArray[np.uint64]  # sorted and unique
     starts: npt.NDArray[np.int32]
     """Shape (buckets + 1,): the start of each bucket's hashes; the first bits of a hash are its bucket."""
-    shift: int
-    """Number of bits of a hash below those of its bucket."""
+    shift: int  # number of bits of a hash below those of its bucket
 
 
 class Lists(NamedTuple):
@@ -347,8 +339,7 @@ class BlockLists(NamedTuple):
 
     domains: HashSet
     addresses: HashSet
-    exceptions: HashSet = make_set([])
-    """Domains that are taken off the list."""
+    exceptions: HashSet = make_set([])  # domains that are taken off the list
 
 
 class Lines(NamedTuple):
@@ -356,10 +347,8 @@ class Lines(NamedTuple):
 
     kind: Kind
     data: bytes
-    hashes: npt.NDArray[np.uint64]
-    """Shape (names,)."""
-    spans: npt.NDArray[np.int64]
-    """Shape (names, 2): start and stop of each name in ``data``."""
+    hashes: npt.NDArray[np.uint64]  # shape (names,)
+    spans: npt.NDArray[np.int64]  # shape (names, 2): start and stop of each name in ``data``
 
     def name(self, row: int) -> str:
         """Return a name in the form in which it is compared."""
@@ -470,17 +459,13 @@ def _shipped_sources() -> Mapping[str, Path]:
     return {file.stem: file for file in _PRESETS.glob("*.txt")}
 
 
-def _is_kind(file: str, kind: str) -> bool:
-    return (kind == "urls") == Path(file).name.startswith("urls")
-
-
 def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
     """Yield the names of a list in blocks, grouped by kind.
 
     Raises:
         StageError: the file cannot be read, or most of its lines name no host.
     """
-    addresses, columns, is_first = _is_kind(file, "urls"), None, True
+    addresses, columns, is_first = Path(file).name.startswith("urls"), None, True
     for block in read_blocks(file):
         if is_first:
             columns, is_first = find_columns(block, file), False
@@ -507,10 +492,10 @@ def _hashed_block(
     hashes, spans = hashes[:count], spans[:count]
     is_label, is_other = spans[:, 2] == LABEL, spans[:, 2] == OTHER
     is_spelled = spans[:, 2] == SPELL
-    for start in spans[is_label, 0][:1].tolist():
-        seen.note_label(start, block)
-    seen.hosts += int(count - is_label.sum() - is_other.sum())
-    seen.labels += int(is_label.sum())
+    if labels := int(is_label.sum()):
+        start = int(spans[is_label, 0][0])
+        seen.note("label", start, _text(block[start:].partition(b"\n")[0].strip()), labels)
+    seen.hosts += int(count - labels - is_other.sum())
     kind: Kind = "urls" if addresses else "domains"
     spell = _spell_address if addresses else _spell_domain
     plain = Lines(kind, block, hashes[~(is_spelled | is_other)], spans[~(is_spelled | is_other), :2])
@@ -520,7 +505,6 @@ def _hashed_block(
 
 
 def _lines(block: bytes) -> list[tuple[int, str]]:
-    """Return the lines of a block with their start offsets."""
     lines = block.split(b"\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
     return [(start, _text(line)) for start, line in zip(starts, lines, strict=False)]
@@ -540,12 +524,12 @@ def _parsed(
         if named:
             seen.hosts += 1
             found += [_kind(each, is_url=addresses and "//" in text) for each in named]
-        elif named is None and (columns is None or seen.hosts or seen.others or seen.has_title):
-            seen.note_other(start, line.strip())
+        elif named is None and (columns is None or seen.hosts or seen.counts["other"] or seen.has_title):
+            seen.note("other", start, line.strip())
         elif named is None:
             seen.has_title = True
         elif text and text[0] not in "#!;[$":
-            seen.note_rule(start, line.strip())
+            seen.note("rule", start, line.strip())
     return found
 
 
@@ -558,7 +542,6 @@ def _kind(named: Named, *, is_url: bool) -> tuple[Kind, str]:
 
 
 def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
-    """Hash names that are already spelled."""
     encoded = [name.encode("utf-8", "surrogateescape") for name in names]
     ends, data = np.cumsum([0, *map(len, encoded)]), b"".join(encoded)
     hashes = np.empty(len(names), np.uint64)
@@ -571,24 +554,16 @@ class _Seen:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.hosts = self.labels = self.others = self.rules = self._lines = 0
+        self.hosts = self._lines = 0
+        self.counts: Counter[str] = Counter()
         self.has_title = False
         """Whether the first row of a CSV has been skipped as a header."""
         self._first: dict[str, tuple[int, str]] = {}
 
-    def note_label(self, start: int, block: bytes) -> None:
-        """Note the first line with one label: a host in a local network, or a word."""
-        self._first.setdefault("label", (start, _text(block[start:].partition(b"\n")[0].strip())))
-
-    def note_other(self, start: int, line: str) -> None:
-        """Note a line in an unknown form."""
-        self.others += 1
-        self._first.setdefault("other", (start, line))
-
-    def note_rule(self, start: int, line: str) -> None:
-        """Note a rule that names no host."""
-        self.rules += 1
-        self._first.setdefault("rule", (start, line))
+    def note(self, what: str, start: int, line: str, count: int = 1) -> None:
+        """Count lines with one label ("label"), in an unknown form ("other") or without a host ("rule")."""
+        self.counts[what] += count
+        self._first.setdefault(what, (start, line))
 
     def end_block(self, block: bytes) -> None:
         """Convert the offsets of noted lines in a block to line numbers."""
@@ -598,24 +573,21 @@ class _Seen:
         self._lines += block.count(b"\n")
 
     def check(self) -> None:
-        """Check that most lines name hosts.
-
-        Raises:
-            StageError: they do not; the message shows the first such line.
-        """
-        wrong = self.others + self.labels
-        if wrong > self.hosts and (self.others or self.labels > 1):
+        """Raise StageError, with the first wrong line, if most lines do not name hosts."""
+        others, labels = self.counts["other"], self.counts["label"]
+        wrong = others + labels
+        if wrong > self.hosts and (others or labels > 1):
             raise StageError(
                 f"{self._where('other', 'label')} is not a host, and {wrong:,} of {wrong + self.hosts:,} lines are "
                 "none: give a list of domains, one per line, or a hosts file, adblock rules or a CSV"
             )
-        if self.rules and not self.hosts and not self.labels:
+        if self.counts["rule"] and not self.hosts and not labels:
             raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
 
     def warn(self) -> None:
         """Warn of skipped lines."""
-        if self.others:
-            warn_user(f"{self._where('other')} is not a host; lines passed over: {self.others:,}")
+        if others := self.counts["other"]:
+            warn_user(f"{self._where('other')} is not a host; lines passed over: {others:,}")
 
     def _where(self, *kinds: str) -> str:
         number, line = max(self._first[kind] for kind in kinds if kind in self._first)
@@ -650,13 +622,8 @@ def _compared(name: str) -> str:
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
     """Find the categories that contain names, comparing letters, by reading the files again.
 
-    Args:
-        files: as returned by :func:`block_list_files`.
-        names: domains, or addresses without www., as spelled in URLs.
-        kind: "domains" or "urls".
-
-    Returns:
-        The categories of every name; none for a name that is in no file.
+    ``files`` are those of :func:`block_list_files`, names are domains, or addresses without www., and ``kind`` is
+    "domains" or "urls". A name that is in no file has no categories.
     """
     wanted = {_compared(name): name for name in names}
     places: dict[str, list[str]] = {name: [] for name in wanted.values()}
@@ -696,10 +663,21 @@ _STEP = _U(0xD6E8FEB86659FD93)
 _FINISH = _U(0xFF51AFD7ED558CCD)
 
 _DOT, _SLASH, _COLON, _AT, _PERCENT = ord("."), ord("/"), ord(":"), ord("@"), ord("%")
-_PLUS, _MINUS, _UNDERSCORE, _TILDE, _TWO = ord("+"), ord("-"), ord("_"), ord("~"), ord("2")
-_BACKSLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON = ord("\\"), ord("?"), ord("#"), ord("&"), ord(";")
+_TWO = ord("2")
+_BACKSLASH, _QUESTION, _NUMBER_SIGN = ord("\\"), ord("?"), ord("#")
 _OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), ord("*")
 _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
+
+
+def _one_of(characters: str) -> npt.NDArray[np.bool_]:
+    """Return a table of the bytes that are one of the characters, bool [256]."""
+    return np.array([chr(byte) in characters for byte in range(256)], np.bool_)
+
+
+_WORD = string.ascii_letters + string.digits
+_OF_SCHEME, _UNRESERVED, _OF_HOST = _one_of(_WORD + "+-."), _one_of(_WORD + "-._~"), _one_of(_WORD + "-_.")
+_OF_HOST[128:] = True
+_ENDS_STEP = _one_of("/?#&;")  # the text before these may be listed as an address, with everything below it
 
 
 @forced_inline
@@ -754,7 +732,7 @@ def contains(listed: HashSet, name: np.uint64) -> bool:
 def _after_scheme(data: Bytes, start: int, stop: int) -> int:
     """Return the position after ``scheme://`` or ``//``, or -1 for a URL without them."""
     at = start
-    while at < stop and _is_of_scheme(np.int64(data[at])):
+    while at < stop and _OF_SCHEME[data[at]]:
         at += 1
     if at > start:
         if at == stop or data[at] != _COLON or not _LOWER_A <= data[start] | 32 <= _LOWER_Z:
@@ -763,11 +741,6 @@ def _after_scheme(data: Bytes, start: int, stop: int) -> int:
     if at + 1 < stop and _is_slash(data[at]) and _is_slash(data[at + 1]):
         return at + 2
     return -1
-
-
-@forced_inline
-def _is_of_scheme(byte: int) -> bool:
-    return _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE or byte in (_PLUS, _MINUS, _DOT)
 
 
 @forced_inline
@@ -796,8 +769,8 @@ def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
 def find_authority(data: Bytes, start: int, stop: int) -> Any:
     """Find the host in a URL; return its start and stop, the start of the path, and start and stop of the URL.
 
-    The start of the URL is that of the authority, after the scheme. The host is empty if there is none. Spaces, control
-    characters and angle brackets around the URL are skipped.
+    The start of the URL is that of the authority. The host is empty if there is none. Spaces, control characters and
+    angle brackets around the URL are skipped.
     """
     while start < stop and (data[start] <= 32 or data[start] == _LESS):
         start += 1
@@ -941,17 +914,10 @@ def _look_up(name: np.uint64, length: int, lists: Lists, found: Any) -> None:
 
 
 @forced_inline
-def _is_unreserved(byte: int) -> bool:
-    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
-        return True
-    return byte in (_MINUS, _DOT, _UNDERSCORE, _TILDE)
-
-
-@forced_inline
 def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
     """Read a byte in lower case, or an escape such as %7E that is equivalent to its byte (RFC 3986, section 2.3)."""
     byte, after = next_byte(data, at, stop)
-    if after > at + 1 and not _is_unreserved(byte):
+    if after > at + 1 and not _UNRESERVED[byte]:
         byte, after = np.int64(data[at]), at + 1
     return _lowered(byte), after
 
@@ -966,12 +932,6 @@ def _has_dots(data: Bytes, start: int, stop: int) -> bool:
         if data[at] == _SLASH and (data[at + 1] == _DOT or is_escape):
             return True
     return False
-
-
-@forced_inline
-def _ends_step(byte: int) -> bool:
-    """Return whether the text before this byte may be listed as an address, with everything below it."""
-    return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
 
 
 @forced_inline
@@ -990,7 +950,7 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
         state = _stepped(state, np.int64(host[at]))
     at = after
     while at < stop:
-        if _ends_step(np.int64(data[at])) and contains(listed, _finished(state)):
+        if _ENDS_STEP[data[at]] and contains(listed, _finished(state)):
             longest = length - first + at - after
         byte, at = _next_of_path(data, at, stop)
         state = _stepped(state, byte)
@@ -999,10 +959,7 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
 
 @allocating
 def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
-    """Look up every URL in all lists.
-
-    ``found``, zeros of shape (URLs, COLUMNS), is written; ``host`` is scratch memory for the longest host.
-    """
+    """Look up every URL in all lists; write to ``found``, zeros of (URLs, COLUMNS), with ``host`` as scratch memory."""
     addresses = lists.addresses
     for row in range(len(offsets) - 1):
         first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
@@ -1025,9 +982,9 @@ HASHED, SPELL, OTHER, LABEL = range(4)
 def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: C901, FBT001  # a state machine; by position: numba
     """Hash every line of a list of domains, or of addresses; return the number of lines.
 
-    A line ends at a number sign after white space. Blank lines and those that begin with a number sign are skipped.
-    ``spans``, shape (lines, 3), gets start and stop of the name in a line, and in the third column HASHED, SPELL, OTHER
-    or LABEL. The hashes of SPELL and OTHER are not valid; the span of OTHER is the whole line.
+    A line ends at a number sign after white space; blank lines are skipped. ``spans``, shape (lines, 3), gets start and
+    stop of the name in a line, and HASHED, SPELL, OTHER or LABEL. The hashes of SPELL and OTHER are not valid; the span
+    of OTHER is the whole line.
     """
     count, at, size = 0, 0, len(data)
     while at < size:
@@ -1068,13 +1025,6 @@ def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> No
         hashes[row] = _hash_line(data, offsets[row], offsets[row + 1], addresses)
 
 
-@forced_inline
-def _is_of_host(byte: int) -> bool:
-    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
-        return True
-    return byte >= 128 or byte in (_MINUS, _UNDERSCORE, _DOT)
-
-
 @compiled
 def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # a list of cases; by position: numba
     """Return HASHED or SPELL for a domain or an address, and OTHER for anything else."""
@@ -1084,7 +1034,7 @@ def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  
         start = start if first < 0 else first
         last = start
         while last < stop and data[last] not in (_SLASH, _QUESTION, _NUMBER_SIGN):
-            if not _is_of_host(np.int64(data[last])):
+            if not _OF_HOST[data[last]]:
                 return OTHER
             last += 1
         if _has_dots(data, last, stop):
@@ -1092,7 +1042,7 @@ def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  
     elif stop - start > 2 and data[start] == _STAR and data[start + 1] == _DOT:
         start += 1
     for at in range(start, last):
-        if not _is_of_host(np.int64(data[at])):
+        if not _OF_HOST[data[at]]:
             return OTHER
     while last > start and data[last - 1] == _DOT:
         last -= 1
