@@ -65,6 +65,8 @@ Bits from ``_FIRST`` on are the positions in phrases at which the byte can occur
 class Rules(NamedTuple):
     """The rules for lines; a rule that is switched off has a threshold that no line can fail."""
 
+    flag_of: Flags  # flags of code points
+    tree: PhraseTree  # the phrases of the rules
     datatrove: bool  # whether the definitions are datatrove's, not the paper's
     citations: bool  # whether citation marks are cut
     terminal: bool  # whether a line must end in a terminal mark
@@ -175,7 +177,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 
 @compiled
-def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
+def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, int]:
     """Return whether white space or nothing follows the marks that start at a byte, and the end of the marks."""
     while at < end:
         flag = rules.byte_flags[data[at]]
@@ -186,27 +188,28 @@ def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules)
             return flag & _SOLID == 0, at
         point, after = decode(data, at)
         if not _is_one_of(point, rules.closers):
-            return flag_of[point] & SPACE != 0, at
+            return rules.flag_of[point] & SPACE != 0, at
         at = after
     return True, at
 
 
 @compiled
-def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
+def _trim(data: Bytes, start: int, stop: int, rules: Rules, line: Facts) -> None:
     """Write the start and the end of a line's content, without white space at both ends."""
-    if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
+    if stop > start and rules.byte_flags[data[start]] & rules.byte_flags[data[stop - 1]] & _SOLID:
         line[FIRST], line[STOP] = start, stop
         return
-    first = skip_space(data, start, stop, flag_of)
-    line[FIRST], line[STOP] = first, drop_space(data, first, stop, flag_of)
+    first = skip_space(data, start, stop, rules.flag_of)
+    line[FIRST], line[STOP] = first, drop_space(data, first, stop, rules.flag_of)
 
 
 @compiled
-def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
+def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int:
     """Write the facts about the line that starts at a byte, and return the start of the next line."""
     start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
     seen, noted, state, before = 0, 0, 0, 0
-    byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
+    flag_of, tree, byte_flags = rules.flag_of, rules.tree, rules.byte_flags
+    found = _FIRST << (tree.sure - 1)
     line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
     while at < end:
         # Most text is ASCII within a sentence, which this loop handles without branches.
@@ -233,7 +236,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tre
             break
         point, after = decode(data, at)
         if flag_of[point] & SENTENCE_END and at >= checked:
-            ends, checked = _ends_sentence(data, at, end, flag_of, rules)
+            ends, checked = _ends_sentence(data, at, end, rules)
             if ends:
                 sentences += seen & _LETTER != 0
                 noted |= seen
@@ -249,7 +252,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tre
         at = after
         if state & found:
             _find_phrases(data, at, end, tree, line)
-    _trim(data, start, stop, flag_of, byte_flags, line)
+    _trim(data, start, stop, rules, line)
     line[WORDS], line[LONGEST], line[BRACKETS] = words, longest, (noted | seen) & _BRACKET
     line[SENTENCES] = sentences + (seen & _LETTER != 0)
     return at
@@ -298,17 +301,7 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
 
 @allocating
 def _clean_page(
-    data: Bytes,
-    at: int,
-    end: int,
-    flag_of: Flags,
-    rules: Rules,
-    tree: PhraseTree,
-    out: Bytes,
-    place: int,
-    page: Any,
-    log: Any,
-    runs: bool,
+    data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int, page: Any, log: Any, runs: bool
 ) -> tuple[int, int]:
     """Write the kept lines of a document to ``out``, stripped and joined by newlines.
 
@@ -319,14 +312,14 @@ def _clean_page(
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
     while at < end:
-        at = _read_line(data, at, end, flag_of, rules, tree, line)
+        at = _read_line(data, at, end, rules, line)
         begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
         base, before, cut = place + (kept > 0), place, False
         if line[BRACKETS] and rules.citations:
             first, last = base, _write_line(data, begin, stop, rules, out, base)
             cut = last - first < stop - begin
         if cut:
-            _read_line(out, first, last, flag_of, rules, tree, line)
+            _read_line(out, first, last, rules, line)
             if not rules.datatrove:
                 words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
             rule = _check_form(out, first, last, words, longest, rules)
@@ -353,16 +346,7 @@ def _clean_page(
 
 @compiled
 def clean_pages(
-    data: Bytes,
-    offsets: Any,
-    flag_of: Flags,
-    rules: Rules,
-    tree: PhraseTree,
-    out: Bytes,
-    ends: Any,
-    counts: Any,
-    log: Any,
-    runs: bool,
+    data: Bytes, offsets: Any, rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any, runs: bool
 ) -> int:
     """Write the kept lines of every document to ``out``, without white space around each document.
 
@@ -374,10 +358,10 @@ def clean_pages(
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin, here = offsets[document], offsets[document + 1], place, log[logged:]
-        place, changed = _clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
+        place, changed = _clean_page(data, at, end, rules, out, place, counts[document], here, runs)
         logged += min(changed, len(here))
-        first = skip_space(out, begin, place, flag_of)
-        last = drop_space(out, first, place, flag_of)
+        first = skip_space(out, begin, place, rules.flag_of)
+        last = drop_space(out, first, place, rules.flag_of)
         if first > begin or last < place:
             shift_lines(here[:changed], first, last, begin)
             copy(out, first, last, out, begin)
@@ -507,11 +491,7 @@ class C4Quality(Edit):
         return () if self.bad_words is None else (self.bad_words,)
 
     def prepare(self) -> None:
-        """Read the word list and compile the kernels.
-
-        Raises:
-            StageError: the list cannot be read.
-        """
+        """Read the word list and compile the kernels; raise StageError if the list cannot be read."""
         self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
@@ -534,7 +514,7 @@ class C4Quality(Edit):
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        logged = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, record == "places")
+        logged = clean_pages(data, offsets, self._rules(), out, ends, counts, log, record == "places")
         places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
         checks = self._counted(counts)
         if self.bad_words is not None:
@@ -551,7 +531,7 @@ class C4Quality(Edit):
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
         ends, counts = np.empty(2, np.int64), np.zeros((1, 3), np.int64)
-        changed = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, False)
+        changed = clean_pages(data, offsets, self._rules(), out, ends, counts, log, False)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
@@ -570,14 +550,16 @@ class C4Quality(Edit):
         count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
         return counts
 
-    def _rules(self) -> tuple[npt.NDArray[np.uint16], Any, PhraseTree]:
+    def _rules(self) -> Rules:
         datatrove = self.definitions == "datatrove"
         # A phrase that contains a line end cannot occur within a line.
         ends = str.splitlines if datatrove else partial(str.split, sep="\n")
         policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
         phrases = _make_phrases(self.javascript == "drop", policy_phrases)
         marks, closers, flags = _points(_MARKS[self.definitions]), _points(_CLOSERS), load_characters("re").flags
-        rules = Rules(
+        return Rules(
+            flags,
+            phrases,
             datatrove,
             self.citations == "cut",
             self.terminal_punctuation == "required",
@@ -588,7 +570,6 @@ class C4Quality(Edit):
             _OUT_OF_REACH if self.max_word_length is None else self.max_word_length,
             make_byte_flags(flags, phrases, marks, closers, datatrove),
         )
-        return flags, rules, phrases
 
 
 class _BadWords(NamedTuple):

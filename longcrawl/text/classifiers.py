@@ -216,11 +216,7 @@ class FastTextClassifier(Classifier):
         return {path: {"about": "a model of fastText", "sha256": content_digest(path)} for path in self.files()}
 
     def prepare(self) -> None:
-        """Load the model and compile the kernels.
-
-        Raises:
-            StageError: the file cannot be read, or has no such label.
-        """
+        """Load the model and compile the kernels; raise StageError if the file cannot be read, or has no such label."""
         self.measure(pa.array([], pa.large_string()))
 
     def measure(self, texts: pa.Array) -> Measured:

@@ -42,11 +42,7 @@ class FittedThresholds:
     without_language: int  # number of documents without a language
 
     def save(self, path: str | Path) -> None:
-        """Write the YAML file that ``languages=`` of a rule set reads.
-
-        Raises:
-            StageError: no language was fitted.
-        """
+        """Write the YAML file that ``languages=`` of a rule set reads; raise StageError if no language was fitted."""
         if not self.languages:
             why = self._left_out() or "there are no documents"
             raise StageError(f"no language was fitted, {why}: give more documents or lower min_documents")

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
@@ -107,57 +108,10 @@ def _pairs(listed: str, size: int) -> dict[str, str]:
     return {each[:size]: each[size:] for each in listed.split()}
 
 
-_ISO_639_1 = """
-aaaar ababk aeave afafr akaka amamh anarg arara asasm avava ayaym azaze babak bebel bgbul bibis bmbam bnben bobod brbre
-bsbos cacat ceche chcha cocos crcre csces cuchu cvchv cycym dadan dedeu dvdiv dzdzo eeewe elell eneng eoepo esspa etest
-eueus fafas ffful fifin fjfij fofao frfra fyfry gagle gdgla glglg gngrn guguj gvglv hahau heheb hihin hohmo hrhrv hthat
-huhun hyhye hzher iaina idind ieile igibo iiiii ikipk ioido isisl itita iuiku jajpn jvjav kakat kgkon kikik kjkua kkkaz
-klkal kmkhm knkan kokor krkau kskas kukur kvkom kwcor kykir lalat lbltz lglug lilim lnlin lolao ltlit lulub lvlav mgmlg
-mhmah mimri mkmkd mlmal mnmon mrmar msmsa mtmlt mymya nanau nbnob ndnde nenep ngndo nlnld nnnno nonor nrnbl nvnav nynya
-ococi ojoji omorm orori ososs papan pipli plpol pspus ptpor quque rmroh rnrun roron rurus rwkin sasan scsrd sdsnd sesme
-sgsag shhbs sisin skslk slslv smsmo snsna sosom sqsqi srsrp ssssw stsot susun svswe swswa tatam tetel tgtgk ththa titir
-tktuk tltgl tntsn toton trtur tstso tttat twtwi tytah uguig ukukr ururd uzuzb veven vivie vovol wawln wowol xhxho yiyid
-yoyor zazha zhzho zuzul iwheb inind jiyid jwjav moron
-"""
-"""Two-letter codes, each followed by its ISO 639-3 code; the last five are withdrawn codes that web tools still use."""
-
-_MEMBERS = """
-araarb aymayr azeazj estekk faspes grngug ikuike kauknc komkpv kurkmr lavlvs mlgplt monkhk msazsm nepnpi nornob oriory
-ormgaz puspbt sqials swaswh uzbuzn yidydd zhocmn akatwi
-"""
-"""Codes of macrolanguages, each followed by the code of its main member."""
-
-_SCRIPTS = """
-Arab: ara fas kas pus snd uig urd
-Armn: hye
-Beng: asm ben
-Cans: cre iku oji
-Cyrl: abk ava bak bel bul che chu chv kaz kom kir mkd mon oss rus srp tgk tat ukr
-Deva: hin mar nep san
-Ethi: amh tir
-Geor: kat
-Grek: ell
-Gujr: guj
-Guru: pan
-Hans: zho
-Hebr: heb yid
-Jpan: jpn
-Khmr: khm
-Knda: kan
-Kore: kor
-Laoo: lao
-Mlym: mal
-Mymr: mya
-Orya: ori
-Sinh: sin pli
-Taml: tam
-Telu: tel
-Thaa: div
-Thai: tha
-Tibt: bod dzo
-Yiii: iii
-"""
-"""Scripts other than Latin, each with the languages with a two-letter code that are mostly written in it."""
+_ISO_639_1, _MEMBERS, _SCRIPTS = resources.files(__package__).joinpath("iso_639.txt").read_text("utf-8").split("\n\n")
+"""Two-letter codes, each followed by its ISO 639-3 code; the last five are withdrawn codes that web tools still use.
+Macrolanguages, each followed by its main member. Scripts other than Latin, each with the languages with a two-letter
+code that are mostly written in it."""
 
 _THREE_LETTERS = _pairs(_ISO_639_1, 2)
 _TWO_LETTERS = {three: two for two, three in reversed(_THREE_LETTERS.items())}

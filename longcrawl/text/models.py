@@ -674,11 +674,7 @@ class ModelScore(OfModel, Edit):
         return replace(self, at_least=reached_by(every, self.top_fraction), top_fraction=None)
 
     def prepare(self) -> None:
-        """Load the model.
-
-        Raises:
-            StageError: the model cannot be loaded.
-        """
+        """Load the model; raise StageError if the model cannot be loaded."""
         self.pretrained()
 
     def pretrained(self) -> Pretrained:

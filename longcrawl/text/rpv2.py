@@ -516,11 +516,7 @@ class Signals(Rewrite):
         return tuple(path for path in named if path is not None)
 
     def prepare(self) -> None:
-        """Load lists and models, and compile the kernels.
-
-        Raises:
-            StageError: a list or a model cannot be read.
-        """
+        """Load lists and models, and compile the kernels; raise StageError if a list or a model cannot be read."""
         for path in self._models.values():
             read_model(path)
         if self.domain_categories is not None:

@@ -94,11 +94,7 @@ class SequenceClassifier(OfModel, Classifier):
         return (*super().measures_in, f"{self.column}_label", f"{self.column}_int")
 
     def prepare(self) -> None:
-        """Load the model.
-
-        Raises:
-            StageError: the model cannot be loaded, or has no such label.
-        """
+        """Load the model; raise StageError if the model cannot be loaded, or has no such label."""
         self._outputs(self.pretrained())
 
     def pretrained(self) -> Pretrained:

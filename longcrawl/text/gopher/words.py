@@ -11,8 +11,10 @@ Python.
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
+import re
 import unicodedata
 from functools import lru_cache
+from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,31 +91,6 @@ BULLETS = "•‣\N{HYPHEN BULLET}⁌⁍∙◘◦⦾⦿▪▫■□●○◆◇�
 MARKERS = "-*+\N{EN DASH}"
 _SYMBOLS = "#.…"
 
-_SCRIPTS = (
-    (0x0E00, 0x0E7F),  # Thai
-    (0x0E80, 0x0EFF),  # Lao
-    (0x0F00, 0x0FFF),  # Tibetan, which separates syllables
-    (0x1000, 0x109F),  # Myanmar
-    (0x1780, 0x17FF),  # Khmer
-    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
-    (0x1A20, 0x1AAF),  # Tai Tham
-    (0x1B00, 0x1B7F),  # Balinese
-    (0x3005, 0x3007),  # ideographic iteration mark and zero
-    (0x3040, 0x30FF),  # Hiragana, Katakana
-    (0x3105, 0x312F),  # Bopomofo
-    (0x31A0, 0x31BF),
-    (0x31F0, 0x31FF),
-    (0x3400, 0x4DBF),  # Han
-    (0x4E00, 0x9FFF),
-    (0xA980, 0xA9DF),  # Javanese
-    (0xA9E0, 0xA9FF),  # Myanmar Extended
-    (0xAA60, 0xAADF),  # Myanmar Extended, Tai Viet
-    (0xF900, 0xFAFF),  # Han, compatibility
-    (0xFF66, 0xFF9F),  # Katakana, half width
-    (0x1B000, 0x1B16F),  # Kana Supplement and extensions
-    (0x20000, 0x323AF),  # Han
-)
-
 
 @lru_cache(maxsize=1)
 def load_page_characters() -> npt.NDArray[np.uint16]:
@@ -126,89 +103,45 @@ def load_reading_characters() -> npt.NDArray[np.uint16]:
     """Return all flags of every code point, uint16 [0x110000]: the cached ones, and those that are quick to compute."""
     flags = load_page_characters() | np.uint16(TEXTUAL)
     flags[flags & ALPHABETIC != 0] |= LETTER
-    flags[_listed(_ALPHABETIC_NO_LETTERS)] |= LETTER
-    flags[_listed(_PUNCTUATION)] &= ~np.uint16(TEXTUAL)
+    flags[_properties()["Alphabetic"]] |= LETTER
+    flags[_properties()["Punctuation"]] &= ~np.uint16(TEXTUAL)
     flags[ord("#")] |= HASH_SIGN
     flags[ord("…")] |= ELLIPSIS
     return flags
 
 
 def _build() -> npt.NDArray[np.uint16]:
-    flags = flags_of_code_points(_RULES)
-    flags[_listed(_SENTENCE_TERMINAL)] |= TERMINAL
+    unspaced = frozenset(_properties()["Unspaced"])
+
+    def is_unspaced(character: str) -> bool:
+        category = unicodedata.category(character)
+        return ord(character) in unspaced and (category[0] in "LM" or category == "Nl")
+
+    flags = flags_of_code_points(_RULES | {UNSPACED: is_unspaced})
+    flags[_properties()["Sentence_Terminal"]] |= TERMINAL
     return flags
 
 
-def _listed(ranges: str) -> list[int]:
-    """Parse code points in the form of Unicode's files, ``0345 0363-036F``."""
-    ends = [[int(end, 16) for end in each.split("-")] for each in ranges.split()]
-    return [point for each in ends for point in range(each[0], each[-1] + 1)]
+@lru_cache(maxsize=1)
+def _properties() -> dict[str, list[int]]:
+    """Read ``properties.txt``: code points by property, in the form of Unicode's files, ``0345 0363-036F``.
 
+    Sentence_Terminal and Alphabetic (without letters) are Unicode's, version 17, which Python does not have.
+    Punctuation is what datatrove 0.10 classes so, with control characters; it does not count a word of only these.
+    Unspaced are blocks of scripts that are written without spaces.
+    """
+    found: dict[str, list[int]] = {}
+    for block in resources.files(__package__).joinpath("properties.txt").read_text("utf-8").split("\n\n"):
+        name, *ranges = re.sub("#.*", "", block).split()
+        ends = [[int(end, 16) for end in each.split("-")] for each in ranges]
+        found[name] = [point for each in ends for point in range(each[0], each[-1] + 1)]
+    return found
 
-def _is_unspaced(character: str) -> bool:
-    category = unicodedata.category(character)
-    return (category[0] in "LM" or category == "Nl") and any(
-        first <= ord(character) <= last for first, last in _SCRIPTS
-    )
-
-
-_SENTENCE_TERMINAL = """
-0021 002E 003F 0589 061D-061F 06D4 0700-0702 07F9 0837 0839 083D-083E 0964-0965 104A-104B 1362 1367-1368 166E
-1735-1736 17D4-17D5 1803 1809 1944-1945 1AA8-1AAB 1B4E-1B4F 1B5A-1B5B 1B5E-1B5F 1B7D-1B7F 1C3B-1C3C 1C7E-1C7F
-2024 203C-203D 2047-2049 2CF9-2CFB 2E2E 2E3C 2E53-2E54 2E60-2E61 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877
-A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE12 FE15-FE16 FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57
-10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 111C5-111C6 111CD 111DE-111DF 11238-11239
-1123B-1123C 112A9 113D4-113D5 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946
-11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16D6E-16D6F
-16E98 1BC9F 1DA88
-"""
-"""Unicode's property Sentence_Terminal, version 17, which Python does not have."""
-
-_ALPHABETIC_NO_LETTERS = """
-0345 0363-036F 05B0-05BD 05BF 05C1-05C2 05C4-05C5 05C7-05C9 0610-061A 064B-0657 0659-065F 0670 06D6-06DC 06E1-06E4
-06E7-06E8 06ED 0711 0730-073F 07A6-07B0 0816-0817 081B-0823 0825-0827 0829-082C 0897 08D4-08DF 08E3-08E9 08F0-0903
-093A-093B 093E-094C 094E-094F 0955-0957 0962-0963 0981-0983 09BE-09C4 09C7-09C8 09CB-09CC 09D7 09E2-09E3 0A01-0A03
-0A3E-0A42 0A47-0A48 0A4B-0A4C 0A51 0A70-0A71 0A75 0A81-0A83 0ABE-0AC5 0AC7-0AC9 0ACB-0ACC 0AE2-0AE3 0AFA-0AFC
-0B01-0B03 0B3E-0B44 0B47-0B48 0B4B-0B4C 0B56-0B57 0B62-0B63 0B82 0BBE-0BC2 0BC6-0BC8 0BCA-0BCC 0BD7 0C00-0C04
-0C3E-0C44 0C46-0C48 0C4A-0C4C 0C55-0C56 0C62-0C63 0C81-0C83 0CBE-0CC4 0CC6-0CC8 0CCA-0CCC 0CD5-0CD6 0CE2-0CE3 0CF3
-0D00-0D03 0D3E-0D44 0D46-0D48 0D4A-0D4C 0D57 0D62-0D63 0D81-0D83 0DCF-0DD4 0DD6 0DD8-0DDF 0DF2-0DF3 0E31 0E34-0E3A
-0E4D 0EB1 0EB4-0EB9 0EBB-0EBC 0ECD 0F71-0F83 0F8D-0F97 0F99-0FBC 102B-1036 1038 103B-103E 1056-1059 105E-1060
-1062-1064 1067-106D 1071-1074 1082-108D 108F 109A-109D 16EE-16F0 1712-1713 1732-1733 1752-1753 1772-1773 17B6-17C8
-1885-1886 18A9 1920-192B 1930-1938 1A17-1A1B 1A55-1A5E 1A61-1A74 1ABF-1AC0 1ACC-1ACE 1B00-1B04 1B35-1B43 1B80-1B82
-1BA1-1BA9 1BAC-1BAD 1BE7-1BF1 1C24-1C36 1DD3-1DF4 2160-2182 2185-2188 24B6-24E9 2DE0-2DFF 3007 3021-3029 3038-303A
-A674-A67B A69E-A69F A6E6-A6EF A802 A80B A823-A827 A880-A881 A8B4-A8C3 A8C5 A8FF A926-A92A A947-A952 A980-A983
-A9B4-A9BF A9E5 AA29-AA36 AA43 AA4C-AA4D AA7B-AA7D AAB0 AAB2-AAB4 AAB7-AAB8 AABE AAEB-AAEF AAF5 ABE3-ABEA FB1E
-10140-10174 10341 1034A 10376-1037A 103D1-103D5 10A01-10A03 10A05-10A06 10A0C-10A0F 10D24-10D27 10D69 10EAB-10EAC
-10ECB-10ECD 10EF3 10EF5 10EF7-10EF8 10EFA-10EFC 11000-11002 11038-11045 11073-11074 11080-11082 110B0-110B8 110C2
-11100-11102 11127-11132 11145-11146 11180-11182 111B3-111BF 111CE-111CF 1122C-11234 11237 1123E 11241 112DF-112E8
-11300-11303 1133E-11344 11347-11348 1134B-1134C 11357 11362-11363 113B8-113C0 113C2 113C5 113C7-113CA 113CC-113CD
-11435-11441 11443-11445 114B0-114C1 115AF-115B5 115B8-115BE 115DC-115DD 11630-1163E 11640 116AB-116B5 1171D-1172A
-1182C-11838 11930-11935 11937-11938 1193B-1193C 11940 11942 119D1-119D7 119DA-119DF 119E4 11A01-11A0A 11A35-11A39
-11A3B-11A3E 11A51-11A5B 11A8A-11A97 11B60-11B67 11C2F-11C36 11C38-11C3E 11C92-11CA7 11CA9-11CB6 11D31-11D36 11D3A
-11D3C-11D3D 11D3F-11D41 11D43 11D47 11D8A-11D8E 11D90-11D91 11D93-11D96 11DF0 11EF3-11EF6 11F00-11F01 11F03
-11F34-11F3A 11F3E-11F40 12400-1246F 12475-1247F 12550-12686 1611E-1612E 16F4F 16F51-16F87 16F8F-16F92 16FF0-16FF1
-16FF4-16FF6 1BC9E 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024 1E026-1E02A 1E08F 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5
-1E947 1F130-1F149 1F150-1F169 1F170-1F189
-"""
-"""Code points of Unicode's property Alphabetic that are not letters, version 17; Python does not have the property."""
-
-_PUNCTUATION = """
-0000-0008 000B-001F 0021-002F 003A-0040 005B-0060 007B-009F 00AB 00B4 00BB 0589 061D-061F 06D4 0700-0702 07F9 0837
-0839 083D-083E 0964-0965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6 17D9-17DA 1803 1809 1944-1945 1AA8-1AAB
-1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 2013-2014 2019 201C-201E 2026 203C-203D 2047-2049 2236 2501 25BA
-2E2E 2E3C 2E53-2E54 3001-3002 3008-300D 3010-3011 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9
-AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01 FF05 FF08-FF09 FF0C FF0E FF11 FF1A-FF1B FF1F FF5E FF61 10A56-10A57
-10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 111C5-111C6 111CD 111DE-111DF 11238-11239 1123B-1123C
-112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42
-11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
-"""
-"""Marks and control characters that datatrove 0.10 classes as punctuation; it does not count a word of only these."""
 
 _RULES: Rules = {
     SPACE: str.isspace,
     ALPHABETIC: str.isalpha,
     ALPHANUMERIC: str.isalnum,
-    UNSPACED: _is_unspaced,
     MARK: lambda character: unicodedata.category(character)[0] == "M",
     SYMBOL: _SYMBOLS.__contains__,
     BULLET: BULLETS.__contains__,

@@ -78,9 +78,11 @@ _U = np.uint64
 _EVERY = _U(0xFFFFFFFFFFFFFFFF)
 
 
-class Limits(NamedTuple):
-    """Thresholds; a disabled one is out of reach."""
+class Rules(NamedTuple):
+    """Flags of code points, phrases, and thresholds; a disabled one is out of reach."""
 
+    flag_of: Flags
+    tree: PhraseTree
     uppercase: float  # a line with a larger share of upper-case characters is discarded
     numerical: float  # a line with at least this share of numerical characters, white space excluded, is discarded
     short: int  # a line with more words is not edited
@@ -161,12 +163,12 @@ def _read_ascii(
 
 
 @compiled
-def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
+def _walk(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
     """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
     White space counts as one space bar. A word character may not follow a phrase that ends in one.
     """
-    kind, end, node = 0, at, root
+    kind, end, node, flag_of, tree = 0, at, root, rules.flag_of, rules.tree
     while at < stop:
         point, after = decode(data, at)
         flag = flag_of[point]
@@ -210,16 +212,14 @@ def _is_scale(byte: int) -> bool:
 
 
 @compiled
-def _match(
-    data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int
-) -> tuple[int, int]:
+def _match(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
     """Do what ``_walk`` does, also for phrases that follow a number."""
     kind, end, point = 0, at, decode(data, at)[0]
-    if tree.begins[min(point, OTHERS)]:
-        kind, end = _walk(data, at, stop, wanted, flag_of, tree, root)
-    if kind == 0 and flag_of[point] & NUMERIC:
-        after = _skip_number(data, at, stop, flag_of)
-        kind, end = _walk(data, after, stop, wanted, flag_of, tree, root + AFTER_NUMBER)
+    if rules.tree.begins[min(point, OTHERS)]:
+        kind, end = _walk(data, at, stop, wanted, rules, root)
+    if kind == 0 and rules.flag_of[point] & NUMERIC:
+        after = _skip_number(data, at, stop, rules.flag_of)
+        kind, end = _walk(data, after, stop, wanted, rules, root + AFTER_NUMBER)
     return kind, end
 
 
@@ -248,17 +248,16 @@ def _write_piece(
 
 
 @compiled
-def _edit(
-    data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
-) -> tuple[int, int, int]:
+def _edit(data: Bytes, start: int, stop: int, rules: Rules, root: int, out: Bytes, begin: int) -> tuple[int, int, int]:
     """Write a line's content without its phrases; return the kinds of phrases, the end, and the words left."""
     at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
+    flag_of, tree = rules.flag_of, rules.tree
     while at < stop:
         point, after = decode(data, at)
         word = flag_of[point] & WORD != 0
         if not (in_word and word) and (tree.begins[min(point, OTHERS)] or flag_of[point] & NUMERIC):
             wanted = PREFIX | SUFFIX | ANYWHERE if at == start else SUFFIX | ANYWHERE
-            kind, end = _match(data, at, stop, wanted, flag_of, tree, root)
+            kind, end = _match(data, at, stop, wanted, rules, root)
             if kind:
                 place, more = _write_piece(data, kept, at, flag_of, out, begin, place)
                 words += more
@@ -275,32 +274,23 @@ def _edit(
 
 
 @compiled
-def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
+def _flag(data: Bytes, line: Facts, rules: Rules, root: int) -> int:
     """Return the rule that discards a whole line, 0 for none."""
-    if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
+    if line[UPPERS] / line[CHARACTERS] > rules.uppercase:
         return UPPERCASE
-    if line[NUMERICS] / line[SOLID] >= limits.numerical:
+    if line[NUMERICS] / line[SOLID] >= rules.numerical:
         return NUMERICAL
-    if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
-        after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
-        counter = _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
+    if line[CORE] >= 0 and rules.flag_of[decode(data, line[CORE])[0]] & NUMERIC:
+        after = _skip_number(data, line[CORE], line[CORE_STOP], rules.flag_of)
+        counter = _walk(data, after, line[CORE_STOP], np.int64(COUNTER), rules, root + AFTER_NUMBER)[0]
         if counter:
             return counter
-    return _match(data, line[FIRST], line[STOP], np.int64(LINE), flag_of, tree, root)[0]
+    return _match(data, line[FIRST], line[STOP], np.int64(LINE), rules, root)[0]
 
 
 @allocating
 def correct_lines(
-    data: Bytes,
-    offsets: Any,
-    roots: npt.NDArray[np.int32],
-    flag_of: Flags,
-    tree: PhraseTree,
-    limits: Limits,
-    out: Bytes,
-    ends: Any,
-    counts: Any,
-    log: Any,
+    data: Bytes, offsets: Any, roots: Any, rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any
 ) -> int:
     """Write the corrected documents to ``out``; return the number of flagged lines.
 
@@ -318,15 +308,15 @@ def correct_lines(
             at = end
         while at < end:
             start, begin = at, place
-            at = _read_line(data, at, end, flag_of, line)
+            at = _read_line(data, at, end, rules.flag_of, line)
             number += 1
             words, left, kinds = line[WORDS], 0, 0
             counts[document, 0] += words
             if words:
-                kinds = _flag(data, line, flag_of, limits, tree, root)
-                if kinds == 0 and words <= limits.short:
+                kinds = _flag(data, line, rules, root)
+                if kinds == 0 and words <= rules.short:
                     begin = copy(data, start, line[FIRST], out, place)
-                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], flag_of, tree, root, out, begin)
+                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], rules, root, out, begin)
             if kinds == 0:
                 place = copy(data, start, at, out, place)
                 continue
@@ -553,7 +543,9 @@ class LineCorrections(Edit):
 
     def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
         patterns = read_line_patterns(self.patterns)
-        limits = Limits(
+        rules = Rules(
+            load_characters("re").flags,
+            patterns.tree,
             _OUT_OF_REACH if self.max_uppercase_characters is None else float(self.max_uppercase_characters),
             _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
             -1 if self.short_line_words is None else self.short_line_words,
@@ -563,8 +555,7 @@ class LineCorrections(Edit):
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        roots, flags = self._roots(table, patterns), load_characters("re").flags
-        flagged = correct_lines(data, offsets, roots, flags, patterns.tree, limits, out, ends, counts, log)
+        flagged = correct_lines(data, offsets, self._roots(table, patterns), rules, out, ends, counts, log)
         return _Corrected(data, offsets, out, ends, counts, log[:flagged], flagged)
 
 
