@@ -594,7 +594,6 @@ def _points(characters: str) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _zeros() -> npt.NDArray[np.uint32]:
-    """Return the code point of the zero of every script with decimal digits, which Unicode lists in a row of ten."""
     numerals = np.flatnonzero(load_characters("re").flags & NUMERIC)
     return np.array([point for point in numerals if chr(point).isdecimal() and int(chr(point)) == 0], np.uint32)
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import no_places
-from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError, known_names, quoted
 from longcrawl.io.files import content_digest
 from longcrawl.kernels.keyed_hash import choose, reached_by
@@ -115,10 +114,6 @@ class Classifier(Edit):
             table = with_column(table, name, values)
         return table, checks
 
-    def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does; the list of changed places is empty, as no text changes."""
-        return Edited(*self.edit(table), no_places())
-
     def _labels(self) -> tuple[str, ...]:
         return (self.label,) if isinstance(self.label, str) else tuple(self.label or ("",))
 
@@ -159,10 +154,9 @@ class FastTextClassifier(Classifier):
     With a tuple of labels each has a column, ``column_label``, and a rule, ``at_least_label``; with one label the rule
     is ``at_least``. If there is a threshold, documents with a lower score or a null score are removed.
 
-    Models are fastText's supervised ones, ``.bin`` or ``.ftz``: any loss, with word n-grams and character n-grams,
-    pruned or quantised. ``longcrawl train-classifier`` trains one from two folders. A model file is data and contains
-    no code. DCLM kept pages of at least 0.018112, a tenth of its crawl. If the other label scores higher, DCLM's score
-    is 1 minus that score, which differs from the score of this stage by at most 0.00003.
+    Models are fastText's supervised ones, ``.bin`` or ``.ftz``, with any loss and n-grams, pruned or quantised;
+    ``longcrawl train-classifier`` trains one from two folders. DCLM kept pages of at least 0.018112, a tenth of its
+    crawl. If the other label scores higher, DCLM's score is 1 minus that score, which differs by at most 0.00003.
 
     fastText classifies one line. ``line_ends`` selects how a text becomes one line:
 
@@ -170,9 +164,8 @@ class FastTextClassifier(Classifier):
     * "splitlines": DCLM's ``" ".join(text.strip().splitlines())``, for which U+001C to U+001E, U+0085, U+2028 and
       U+2029 also end a line, and Unicode white space is stripped at both ends.
 
-    As in fastText, words end at ASCII white space and at U+0000, the word ``</s>`` ends the text, and words that begin
-    with ``__label__`` are skipped. Nothing is lower-cased: if the model was trained on lower case, lower-case the texts
-    first.
+    As in fastText, words end at ASCII white space and at U+0000, the word ``</s>`` ends the text, words that begin with
+    ``__label__`` are skipped, and nothing is lower-cased.
 
     Args:
         model: the path of a ``.bin`` or ``.ftz`` file.

@@ -329,7 +329,6 @@ def _piece(text: str, places: Sequence[_Place]) -> str:
 
 
 def _bands(colours: Sequence[str]) -> str:
-    """Return a CSS background that shows several colours one above the other."""
     if len(colours) == 1:
         return colours[0]
     height = 100 / len(colours)

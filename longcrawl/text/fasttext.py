@@ -288,13 +288,9 @@ def make_words(
 ) -> Words:
     """Build the dictionary of a model.
 
-    Args:
-        data: all words, one after the other.
-        bounds: int64 [words + 1], the start of each word and the end of the last.
-        kept: int32 [kept, 2], the buckets with a row in the first column; None if all have one.
-        buckets: the number of buckets.
-        characters: the lengths of the shortest and longest n-grams inside words.
-        word_ngrams: words of the longest word n-grams.
+    ``bounds``, int64 [words + 1], are the starts of the words in ``data`` and the end of the last. ``kept``, int32
+    [kept, 2], has the buckets with a row in its first column; None if all have one. ``characters`` are the lengths of
+    the shortest and longest n-grams inside words, and ``word_ngrams`` is that of word n-grams.
     """
     table = np.zeros(1 << (2 * len(bounds)).bit_length(), np.uint64)
     enter_words(data, bounds, table)
@@ -1025,17 +1021,8 @@ def train(
     """Train on texts, one after the other in the given order, and return the sum of their losses.
 
     The rows and outputs of the softmax in ``vectors`` are updated as in fastText: by the gradient for the text's label,
-    which for the rows is divided by their number.
-
-    Args:
-        words: the dictionary of the model.
-        vectors: the weights of the model.
-        data: the bytes of all texts.
-        offsets: int64 [texts + 1], the start of each text and the end of the last.
-        memory: the cache of these words.
-        order: int64 [steps], the text of each step.
-        labels: int32 [texts], the label of each text.
-        rates: float32 [steps], the learning rate of each step.
+    which for the rows is divided by their number. ``order``, int64 [steps], is the text of each step, ``rates``,
+    float32 [steps], its learning rate, and ``labels``, int32 [texts], the label of each text.
     """
     output, count = vectors.output, len(vectors.output)
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)

@@ -194,16 +194,12 @@ class SignalRules(Judge):
     """
 
     preset: str = "rpv2-card"
-    thresholds: Mapping[str, float | None] = field(default_factory=dict)
+    thresholds: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     on_missing: Literal["drop", "keep", "error"] = "drop"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rules()
-
-    def __hash__(self) -> int:
-        """Hash the settings by hand, as the mapping of thresholds is not hashable."""
-        return hash((self.preset, tuple(sorted(self.thresholds)), self.on_missing))
 
     def rules(self) -> tuple[SignalRule, ...]:
         """Return the active rules, in order.

@@ -82,8 +82,6 @@ class FittedThresholds:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Measurements of every document of the sample."""
-
     names: list[str]  # language names, as the documents spell them
     spoken: npt.NDArray[np.int32]  # index into ``names`` for each document, -1 for none
     values: npt.NDArray[np.float64]  # shape (documents, rules)
@@ -209,7 +207,6 @@ def _measure(documents: Any, stage: TextRules, rules: Sequence[str], batch_size:
 
 
 def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the names that documents use for each language."""
     called: dict[Any, list[str]] = {}
     for name in sorted(sample.names, key=lambda each: (len(each), each)):
         called.setdefault(parse_tag(name) or name, []).append(name)

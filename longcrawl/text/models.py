@@ -21,9 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import no_places
 from longcrawl.core.registry import Conditions
-from longcrawl.core.stages import Check, Edit, Edited, column, with_column
+from longcrawl.core.stages import Check, Edit, column, with_column
 from longcrawl.errors import StageError, unreadable
 from longcrawl.io.files import content_digest, partial_path, reread_when_changed
 from longcrawl.io.structured import load_json
@@ -40,11 +39,10 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 
 
 def name_model(instance: Any) -> None:
-    """Replace a model object in the field ``model`` of a frozen dataclass with the name of a folder.
+    """Replace a model object in the field ``model`` of a frozen dataclass with the name of a folder; keep a name.
 
     A pair of model and tokenizer, or a pipeline that has both, is saved below ``$XDG_CACHE_HOME/longcrawl``
-    (``~/.cache/longcrawl``), in a folder named after the digest of weights, configuration and tokenizer. A name is
-    kept.
+    (``~/.cache/longcrawl``), in a folder named after the digest of weights, configuration and tokenizer.
 
     Raises:
         StageError: the object is neither, or the folder cannot be written.
@@ -197,13 +195,8 @@ def has_head(folder: str) -> bool:
 def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list[str]]:
     """Load a classifier in the layout of NeMo Curator's, and return it with the names of its missing weights.
 
-    Its answers have ``logits``. The configuration is the file's, or that of the base model which the file names if
-    the file has no model settings or they do not match the weights.
-
-    Args:
-        folder: the folder with ``config.json`` and ``model.safetensors``.
-        dtype: a torch dtype.
-        attention: see :func:`longcrawl.text.models.load_model`.
+    Its answers have ``logits``. The configuration is that of ``config.json``, or that of the base model which the file
+    names if it has no model settings or they do not match the weights. ``dtype`` is one of torch.
     """
     import torch
     from safetensors.torch import load_file
@@ -252,10 +245,6 @@ def load_model(
     """Load a model with its tokenizer, in evaluation mode; the last two models are cached until their files change.
 
     Weights are read only from safetensors, and a model's own code is never run.
-
-    >>> loaded = load_model("gpt2", "causal", "cpu")  # doctest: +SKIP
-    >>> loaded.each(loaded.token_ids(["Hello world"]), lambda model, ids: model(ids).logits[:, -1].max(-1).values)
-    ... # doctest: +SKIP
 
     Args:
         model: a path or a Hub id, see :func:`model_folder`.
@@ -322,7 +311,6 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the progress bars and warnings of loading."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -425,13 +413,10 @@ class Pretrained:
     def token_ids(
         self, texts: Sequence[str], special_tokens: Literal["none", "added"] = "none", most: int | None = None
     ) -> list[Ids]:
-        """Return the token ids of each text, int64 [tokens].
+        """Return the token ids of each text, int64 [tokens], truncated to ``most`` tokens if that is given.
 
-        Args:
-            texts: the texts to tokenise.
-            special_tokens: "none" adds no special tokens and tokenises their spellings as text; "added" adds those that
-                the tokenizer puts around a text, such as ``[CLS]``.
-            most: the number of tokens to truncate texts to; None does not truncate.
+        "none" adds no special tokens and tokenises their spellings as text; "added" adds those that the tokenizer puts
+        around a text, such as ``[CLS]``.
 
         Raises:
             StageError: the tokenizer gives an id that the model does not have.
@@ -533,7 +518,6 @@ def has_gpu() -> bool:
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
-    """Return whether a value is within the tolerance of a rounding boundary."""
     scaled = values * 10.0**decimals
     near = TOLERANCE * 10.0**decimals * np.maximum(1.0, np.abs(values))
     return bool((np.abs(scaled - np.floor(scaled) - 0.5) <= near).any())
@@ -692,10 +676,6 @@ class ModelScore(OfModel, Edit):
             passes = pc.fill_null(pc.greater_equal(score, self.at_least), self.short == "keep")
             checks.append(Check("at_least", score, passes, self.at_least, "at_least"))
         return with_column(table, self.adds, found), checks
-
-    def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does; the list of changed places is empty, as no text changes."""
-        return Edited(*self.edit(table), no_places())
 
     def _measured(self, table: pa.Table) -> pa.StructArray:
         texts = valid_texts(column(table, "text", self.name), self.name)

@@ -639,9 +639,8 @@ def _zone_end(data: Bytes, at: int, end: int) -> int:
 def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tuple[int, int]:
     """Return the start and end of the IPv6 address with its first colon at ``at``; both are equal if there is none.
 
-    If there is a gap (``::``), the first group distinguishes an address from other names and numbers: it must be in a
-    range that IANA has assigned. Without a gap, some group must have three digits or more, since eight pairs of digits
-    are another kind of address.
+    With a gap (``::``), the first group must be in a range that IANA has assigned. Without one, some group must have
+    three digits or more, since eight pairs of digits are another kind of address.
     """
     none, first = (at, at), at
     while first > start and at - first <= 4 and HEX[data[first - 1]]:
@@ -706,14 +705,9 @@ def _masks(data: Bytes, at: int, kinds: int) -> tuple[np.uint64, np.uint64]:
 def find_personal(data: Bytes, offsets: Any, kinds: int, sizes: Any, documents: Any, spans: Any, found: Bytes) -> int:
     """Write the spans of personal data, document by document, and return their number.
 
-    Args:
-        data: valid UTF-8 of all documents.
-        offsets: int64 [documents + 1], the start of each document and the end of the last.
-        kinds: the flags of this module, combined with or.
-        sizes: uint8 [676], the length of account numbers by the two letters of a country, 0 for none.
-        documents: int64 [bytes / 3 + 1], written: the document of each span.
-        spans: int64 [bytes / 3 + 1, 2], written: first byte and end of each span in ``data``.
-        found: uint8 [bytes / 3 + 1], written: the kind of each span.
+    ``kinds`` are the flags of this module, combined with or. ``sizes``, uint8 [676], is the length of account numbers
+    by the two letters of a country, 0 for none. Written are ``documents``, int64 [bytes / 3 + 1], ``spans``, int64
+    [bytes / 3 + 1, 2], first byte and end in ``data``, and ``found``, uint8 [bytes / 3 + 1], the kind of each span.
     """
     count = np.int64(0)
     for document in range(len(offsets) - 1):
@@ -775,18 +769,10 @@ def replace_spans(
     out: Bytes,
     ends: Any,
 ) -> None:
-    """Write all documents to ``out`` with spans replaced by words.
+    """Write all documents to ``out``, and their offsets in it to ``ends``, with spans replaced by words.
 
-    Args:
-        data: the bytes of all documents.
-        offsets: int64 [documents + 1], the start of each document and the end of the last.
-        documents: int64 [spans], the document of each span.
-        spans: int64 [spans, 2], begin and end of each span in ``data``.
-        words: int64 [spans], the number of the word that replaces each span.
-        letters: uint8, the words, one after the other.
-        bounds: int64 [words + 1], the start of each word and the end of the last.
-        out: uint8, written.
-        ends: int64 [documents + 1], written: the offsets of ``out``.
+    ``documents``, int64 [spans], and ``spans``, int64 [spans, 2], are the document, begin and end of each span in
+    ``data``. ``words``, int64 [spans], numbers the word in ``letters`` and ``bounds`` that replaces it.
     """
     span, place = 0, np.int64(0)
     ends[0] = 0
@@ -858,9 +844,8 @@ class PersonalData(Edit):
       not matched;
     * ``ip``: IPv4 and IPv6 addresses in public ranges, or in all (``ips``); not "version 4.2.1.3", nor a part of a
       longer dotted number. An IPv6 address has eight groups, one of them with three digits or more; or ``::`` and a
-      first group that IANA has assigned (2000 to 3fff, fc00 to fdff, fe80 to febf, from ff00 on, 64:ff9b); or it is
-      ``::1``, or an IPv4 address after ``::ffff:`` or ``::``. Names around ``::``, times and slices are not matched. A
-      zone (``%eth0``) belongs to the address, a prefix length or a port does not;
+      first group that IANA has assigned; or it is ``::1``, or an IPv4 address after ``::ffff:`` or ``::``. Names around
+      ``::``, times and slices are not matched. A zone (``%eth0``) belongs to the address, a port does not;
     * ``card``: numbers of 13 to 19 digits, without spaces or in the usual groups, with the prefix of a brand and a
       correct check digit (Luhn);
     * ``iban``: account numbers of a country's length with correct check digits (ISO 7064, modulo 97);
@@ -868,9 +853,9 @@ class PersonalData(Edit):
       3 and 4 digits with hyphens, full stops or an area code in parentheses. If tel, fax, phone, mobile, fon, cell or
       call is at most 20 characters before, also numbers with spaces and those that begin with 0.
 
-    All matches are ASCII, except for typographic spaces and hyphens in phone, card and account numbers: U+00A0, U+2007,
-    U+2009, U+200A, U+202F, and U+2010 to U+2013. The match that begins first wins, and matches do not overlap. The edit
-    ledger has the kind, the place and the length of the current text at that place, never the value.
+    All matches are ASCII, except for typographic spaces and hyphens in phone, card and account numbers. The match that
+    begins first wins, and matches do not overlap. The edit ledger has the kind, the place and the length of the current
+    text at that place, never the value.
 
     Args:
         policy: "mask" replaces personal data by kind. "tag" lists kind, start and end in the column ``personal_data``
@@ -936,10 +921,8 @@ class PersonalData(Edit):
         * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``) replaces mail addresses, IPv4
           addresses of any range and North American phone numbers, and removes documents with more than five of them.
 
-        Both presets find these kinds by the rules of this class, which differ from the original patterns. Those take
-        express@2.0.0rc3 for a mail address, 7.2.2.8 of a section for an IP address, and ten digits of a longer number
-        for a phone number. Dolma's pattern for mail also misses an address without white space after it, and replaces
-        the spaces around each match.
+        Both find these kinds by the rules of this class; the original patterns take express@2.0.0rc3 for a mail
+        address, 7.2.2.8 of a section for an IP address, and ten digits of a longer number for a phone number.
 
         Raises:
             StageError: there is no such preset; the message lists the known ones.

@@ -389,15 +389,10 @@ def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases,
 
 @compiled
 def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scratch, measured: Any) -> None:
-    """Write the counts and the line signals of every document.
+    """Write the counts and the line signals of every document to ``measured``; its ``rows`` and ``sums`` must be zeros.
 
-    Args:
-        data: uint8 [bytes], valid UTF-8.
-        offsets: int64 [documents + 1], the start of each document and the end of the last.
-        languages: int32 [2, documents], the numbers of each document's list of stop words and of phrases, -1 for none.
-        tables: a ``Tables``.
-        scratch: buffers for the longest document.
-        measured: a ``Counted``, written; its ``rows`` and ``sums`` must be zeros.
+    ``languages``, int32 [2, documents], are the numbers of each document's list of stop words and of phrases, -1 for
+    none. ``tables`` are a ``Tables``, ``measured`` a ``Counted``, and ``scratch`` buffers for the longest document.
     """
     line, values, sums = np.int64(0), measured.values, measured.sums
     scratch.starts[0] = 0
@@ -473,9 +468,8 @@ class Signals(Rewrite):
     Args:
         line_signals: names of line-level signals, or "all", to add as lists of [start, end, value] in a column
             ``line_signals``. Their sums are always in ``signals``.
-        raw_words: the regex package that defines ``\w`` and ``\s`` for raw words. nltk used Python's ``re`` when the
-            release was made; since nltk 3.10 it uses the package ``regex``, in which combining marks are part of a
-            word and ² is not.
+        raw_words: the package that defines ``\w`` and ``\s`` for raw words: ``re``, as nltk used for the release, or
+            ``regex``, as since nltk 3.10, in which combining marks are part of a word and ² is not.
         language: the language of all documents; None takes the column ``language``, if there is one. en-GB and
             eng_Latn are English.
         stop_words: a JSON file of {language: [word, …]}, or a folder of LANGUAGE.json or LANGUAGE.txt.

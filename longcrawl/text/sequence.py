@@ -32,10 +32,8 @@ class SequenceClassifier(OfModel, Classifier):
     is removed if there is a threshold or ``keep``.
 
     Only the first ``max_length`` tokens are read, including those that the tokenizer adds, as in a pipeline with
-    ``truncation=True``: all of a short text, the first few paragraphs of a long one. Rows are not padded: rows of one
-    length are computed together, and scores are rounded, so that a document has the same score in any batch, in any
-    order and with any number of workers (see ``decimals``). The cost is one forward pass over these tokens, 2
-    operations per token and weight of the model.
+    ``truncation=True``. Rows are not padded: rows of one length are computed together, and scores are rounded, so that
+    a document has the same score in any batch, in any order and with any number of workers (see ``decimals``).
 
     Weights are read from safetensors, and a model's own code is never run. A model must therefore load as
     ``AutoModelForSequenceClassification``, or have the layout of NeMo Curator's domain, quality and type classifiers:

@@ -113,9 +113,8 @@ def train_classifier(
 ) -> TrainedClassifier:
     """Train a classifier on two sets of documents, write it as a fastText ``.bin``, and test it on held-out documents.
 
-    This is fastText's supervised training with a softmax, on one core. The file does not depend on the order of the
-    texts: for the same texts and settings it is the same byte for byte on machines with the same numba and C library.
-    fastText can load it, and gives the same scores as ``FastTextClassifier``. All texts are held in memory.
+    This is fastText's supervised training with a softmax, on one core, with all texts in memory. For the same texts, in
+    any order, and settings, the file is the same byte for byte on machines with the same numba and C library.
 
     Texts that occur in both sets are not used, but counted; of equal texts in one set only the first is used. The share
     ``held_out`` of each set is not trained on. A keyed hash of the text selects it, so no text is on both sides.
@@ -168,8 +167,6 @@ def train_classifier(
 
 
 class _Settings(NamedTuple):
-    """The settings of a model, see :func:`train_classifier`."""
-
     labels: tuple[str, str]
     word_ngrams: int
     dimensions: int

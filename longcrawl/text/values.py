@@ -105,7 +105,6 @@ class _Panel(NamedTuple):
 
 
 def _panel(batches: Sequence[Check]) -> _Panel:
-    """Join the results of one rule from all batches."""
     values = [check.value.cast(pa.float64()).to_numpy(zero_copy_only=False) for check in batches]
     passes = [pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False) for check in batches]
     bounds = [None if isinstance(check.threshold, pa.Array) else check.threshold for check in batches]

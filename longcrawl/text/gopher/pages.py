@@ -96,7 +96,6 @@ def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -
 
 @compiled
 def _lower_key(key: np.uint64) -> np.uint64:
-    """Return the key of an ASCII word in lower case."""
     return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & _HIGH) >> _U(2)
 
 
@@ -195,18 +194,10 @@ def measure_pages(
     spelling: Spelling,
     rows: Any,
 ) -> None:
-    """Write the counts of every document.
+    """Write the counts of every document to ``rows``, float64 [documents, COLUMNS], which must be zeros.
 
-    Args:
-        texts: the documents.
-        what: the counts that are needed, see :class:`Asked`.
-        short_line: largest number of characters of a short line.
-        reading: the definitions of the rules.
-        stop_words: the stop words of all languages.
-        languages: int32 [documents], the language whose stop words to count in a document, -1 for none.
-        page: buffers for the longest document.
-        spelling: further buffers for the longest document.
-        rows: float64 [documents, COLUMNS], written; it must be zeros.
+    ``what`` and ``short_line`` are those of :class:`Asked`. ``languages``, int32 [documents], is the language whose
+    stop words to count, -1 for none. ``page`` and ``spelling`` are buffers for the longest document.
     """
     next_break = np.int64(0)
     for document in range(len(texts.offsets) - 1):
@@ -255,12 +246,9 @@ class Asked(NamedTuple):
 
 
 def count_pages(texts: pa.Array, asked: Asked, words: Words = "whitespace") -> Doubles:
-    """Return the counts of valid texts: float64, shape (columns, documents).
+    """Return the counts of valid texts: float64, shape (columns, documents), numbered as in ``words.py``.
 
-    Args:
-        texts: large strings; a null text is counted as an empty one.
-        asked: the request; columns of counts are numbered in ``words.py``.
-        words: the words of scripts that are written without spaces.
+    ``texts`` are large strings; a null text is counted as an empty one. ``words`` are those of scripts without spaces.
     """
     batch = _batch(texts, words)
     languages = np.full(len(texts), -1, np.int32) if asked.languages is None else asked.languages
@@ -432,7 +420,6 @@ def _bullet_lines(page: _Text) -> Iterator[Span]:
 
 
 def _later_lines(page: _Text) -> Iterator[Span]:
-    """Yield the lines that repeat an earlier one."""
     seen = set()
     for span in page.raw_lines:
         if page.at(span) in seen:
@@ -455,7 +442,6 @@ def _top_ngram(page: _Text, n: int) -> list[Span]:
 
 
 def _duplicate_ngrams(page: _Text, n: int) -> list[Span]:
-    """Return the places that repeated n-grams cover."""
     grams = _ngrams(page, n)
     times = Counter(grams)
     return _places(page, n, [times[gram] > 1 for gram in grams])

@@ -59,6 +59,8 @@ class TextRules(Judge):
     on_unknown_language: Literal["error", "default", "keep"] = "default"
 
     columns: ClassVar[int]  # counts that the rules need: QUALITY, REPETITION or LINE_RULES
+    definitions = "paper"  # a field of the stages that have a choice
+    short_line = 0  # likewise
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,23 +128,10 @@ class TextRules(Judge):
         return f"counts of {self!r}"
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
-        """Return the places in a text that a rule refers to: offsets in characters, sorted, without overlaps.
-
-        Only the paper's definitions have places; for others the result is empty.
-        """
-        if self.reads_as != "paper" and rule != "max_unspaced_letters":
+        """Return the places in a text that a rule refers to by the paper's definitions: offsets in characters."""
+        if self.definitions != "paper" and rule != "max_unspaced_letters":
             return []
-        return find_marks(text, rule, self.words, self.short_lines)
-
-    @property
-    def reads_as(self) -> Definitions:
-        """The stage's ``definitions``, or "paper" if it has no such field."""
-        return getattr(self, "definitions", "paper")
-
-    @property
-    def short_lines(self) -> int:
-        """The stage's ``short_line``, the largest number of characters of a short line, or 0 without such a field."""
-        return getattr(self, "short_line", 0)
+        return find_marks(text, rule, self.words, self.short_line)
 
     def _check_bounds(self) -> None:
         """Check the thresholds for values that cannot be intended.
@@ -191,7 +180,7 @@ def _fit_together(stages: Sequence[TextRules]) -> bool:
 
     The counts of LINE_RULES are the same by all definitions.
     """
-    definitions = {each.reads_as for each in stages if each.columns != columns.LINE_RULES}
+    definitions = {each.definitions for each in stages if each.columns != columns.LINE_RULES}
     alone = [sum(bool(each.columns & what) for each in stages) for what in (columns.QUALITY, columns.LINE_RULES)]
     return max(alone) <= 1 and len(definitions) <= 1 and len({each.words for each in stages}) == 1
 
@@ -201,9 +190,9 @@ def _count_together(stages: Sequence[TextRules], table: pa.Table) -> Doubles:
     texts = valid_texts(column(table, "text", stages[0].name), stages[0].name)
     asked = Asked(0)
     for each in stages:
-        asked = asked._replace(what=asked.what | each.columns, short_line=max(asked.short_line, each.short_lines))
+        asked = asked._replace(what=asked.what | each.columns, short_line=max(asked.short_line, each.short_line))
         if each.columns != columns.LINE_RULES:
-            asked = asked._replace(definitions=each.reads_as)
+            asked = asked._replace(definitions=each.definitions)
         if each.columns & columns.QUALITY:
             settings = _settings(each, each.languages)
             # The stage that judges a document raises the error for its language, so it is passed over here.

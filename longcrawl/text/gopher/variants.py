@@ -303,7 +303,7 @@ def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
     """Make segments of paragraphs that end at blank or empty lines; see :func:`_find_segments`."""
     words, lines = found.words, found.lines
-    blank, strips = cut == BLANK_LINES, cut == BLANK_LINES
+    blank = cut == BLANK_LINES
     if words == 0:
         return 0, np.int64(not blank), 0
     kept, segments, characters, line = 0, 0, 0, 0
@@ -316,9 +316,9 @@ def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]
         if line > first:
             begin, end = page.line_begins[first], page.line_begins[line] - 1
             # White space around the text does not count.
-            if strips or segments == 0:
+            if blank or segments == 0:
                 begin = page.word_begins[page.line_words[first]]
-            if strips or page.line_words[line] == words:
+            if blank or page.line_words[line] == words:
                 end = page.word_ends[page.line_words[line] - 1]
             segments += 1
             characters += count_characters(page, found, begin, end)
@@ -352,11 +352,7 @@ def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make segments of lines or paragraphs of the kind ``cut``, and write those that may be repeated.
-
-    Returns:
-        The number of segments written, the number of all segments, and their number of characters.
-    """
+    """Write the segments of the kind ``cut`` that may be repeated; return their number, that of all, and characters."""
     if cut == NO_PARAGRAPHS:
         return 0, 0, 0
     if cut in (BLANK_LINES, BLANK_APART):
@@ -368,9 +364,9 @@ def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def count_segments(texts: Texts, page: Page, found: Found, cut: int, row: Any) -> None:
-    """Count lines or paragraphs and their characters: all, those that occur more than once, and later occurrences.
+    """Write to ``row``, float64 [6], the lines or paragraphs and their characters: all, repeated ones, and later ones.
 
-    The ``repeats`` of ``page`` are overwritten; ``row`` is float64 [6], written in the order of the columns.
+    The ``repeats`` of ``page`` are overwritten.
     """
     kept, segments, total = _find_segments(page, found, cut)
     ids, counts, firsts = page.repeats.ids, page.repeats.counts, page.repeats.firsts
@@ -436,7 +432,6 @@ def _count_line(data: Any, begin: int, end: int, after_word: int, reading: Readi
 
 @compiled
 def _is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
-    """Return whether ``data[begin:end]`` is one of a reading's endings."""
     for place in range(len(reading.ending_sizes)):
         size = reading.ending_sizes[place]
         if size == end - begin and _matches(data, begin, end, reading.endings[place], size):
@@ -662,7 +657,6 @@ def make_spelling(texts: Texts) -> Spelling:
 
 @compiled
 def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
-    """Write the words to ``joined`` without spaces."""
     at, begins, ends, places = 0, page.word_begins, page.word_ends, spelling.begins
     source, target, whole = np.int64(data.ctypes.data), np.int64(spelling.joined.ctypes.data), len(data) - 16
     for word in range(words):
@@ -679,10 +673,7 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 
 @compiled
 def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
-    """Write the words at which a repeated n-gram may start, and return their number.
-
-    Repeated n-grams share their first letters, or are shorter. Other words may share them by chance.
-    """
+    """Write the words at which a repeated n-gram may start, by its first letters, and return their number."""
     begins, firsts = spelling.begins, spelling.firsts
     address, last = np.int64(spelling.joined.ctypes.data), begins[words] - _FIRST_LETTERS
     mask = forget(seen, words)
@@ -900,10 +891,7 @@ def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tu
 
 @compiled
 def count_grams(texts: Texts, page: Page, document: Found, choices: Choices, spelling: Spelling, row: Any) -> None:
-    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, except for ``SKIP``.
-
-    The words of the document must have been numbered.
-    """
+    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, except for ``SKIP``."""
     words, size = _start_grams(page, spelling, document.words, choices.gram_words)
     starts, found, longest = spelling.kept_starts, 0, 4 if choices.repeated == SKIP else 10
     for n in range(2, min(words, longest) + 1):

@@ -298,14 +298,8 @@ def find_words(  # noqa: C901, PLR0915  # separate functions would have to share
 ) -> tuple[Found, int]:
     """Write the begin and end of words and lines of a document to ``page``, 64 bytes at a time.
 
-    Args:
-        texts: the documents.
-        document: the number of the document.
-        next_break: the index of the first break that is not before the document.
-        page: buffers, written.
-
-    Returns:
-        The size of the document, and the next break.
+    ``next_break`` is the index of the first break that is not before the document. Return the size of the document, and
+    the next break.
     """
     data, flag_of, cuts_runs = texts.data, texts.flags, texts.mode != WHOLE_RUNS
     begin, end = texts.offsets[document], texts.offsets[document + 1]
@@ -457,7 +451,6 @@ def tell_apart(page: Page, words: int) -> int:
 
 @compiled
 def _flag_at(data: Any, flag_of: Any, place: int) -> np.uint16:
-    """Return the flags of the character that starts at a byte."""
     point = np.uint32(data[place])
     if point >= 0x80:
         point, _ = decode(data, place)

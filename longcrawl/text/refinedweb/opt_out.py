@@ -107,7 +107,6 @@ class OptOut(Judge):
 
     @cached_property
     def _entries(self) -> dict[str, list[Entry]]:
-        """Entries by domain."""
         if not self.lists:
             raise StageError("opt_out.lists is empty: name files of domains and addresses, or leave the stage out")
         until = "9999" if self.as_of is None else _day(self.as_of)

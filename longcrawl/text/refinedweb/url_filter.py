@@ -275,17 +275,11 @@ def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: An
 def match_words(
     data: Bytes, offsets: Any, folded: Any, lists: WordLists, points: Any, parts: Any, words: Any, counts: Any
 ) -> None:
-    """Count the distinct words of every URL.
+    """Count the distinct words of every URL in ``counts``, zeros of (URLs, 3): STRICT, HARD and SOFT.
 
-    Args:
-        data: bytes of the URLs.
-        offsets: start of each URL, and the end of the last.
-        folded: lower case of every code point, see :func:`load_folded`.
-        lists: words to search for.
-        points: scratch memory as long as the longest URL.
-        parts: bool, (URLs or 1, strict words), written: which words were found; with one row, those of the last URL.
-        words: bool, (URLs or 1, hard and soft words), written: the same for these.
-        counts: zeros, (URLs, 3), written: STRICT, HARD and SOFT.
+    ``folded`` is the result of :func:`load_folded`, and ``points`` scratch memory as long as the longest URL.
+    ``parts``, bool (URLs or 1, strict words), and ``words``, the same for hard and soft words, get which words were
+    found; with one row, those of the last URL.
     """
     strict, whole, kinds = lists.automaton, lists.vocabulary, lists.kinds
     for row in range(len(offsets) - 1):

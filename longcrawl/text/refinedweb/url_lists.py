@@ -550,8 +550,6 @@ def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
 
 
 class _Seen:
-    """Counter of the lines of a list that name hosts, and of the others."""
-
     def __init__(self, file: str) -> None:
         self.file = file
         self.hosts = self._lines = 0
@@ -647,13 +645,9 @@ Hashes = npt.NDArray[np.uint64]
 
 HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
 COLUMNS = 6
-"""Number of columns that ``match_lists`` writes for a URL.
-
-``HOST`` is the length of its host in bytes. ``BLOCKED``, ``ALLOWED`` and ``CURATED`` are those of the longest listed
-parent domain, and ``URL`` is that of the longest listed prefix of host and path; 0 for none. ``SPELLED`` is 1 if the
-URL must be respelled: it has letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, or
-dots in the path.
-"""
+"""Columns that ``match_lists`` writes for a URL: the length in bytes of its host, of the longest parent domain in each
+list, and of the longest listed prefix of host and path, 0 for none. ``SPELLED`` is 1 if the URL must be respelled: it
+has letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, or dots in the path."""
 
 _MOST_PARENTS = 128
 
@@ -859,7 +853,6 @@ def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
 
 @forced_inline
 def _is_punycode(host: Bytes, at: int, length: int) -> bool:
-    """Return whether a label that begins with xn-- starts here."""
     if host[at] != 120 or at + 4 >= length or (at > 0 and host[at - 1] != _DOT):
         return False
     return host[at + 1] == 110 and host[at + 2] == 45 and host[at + 3] == 45
