@@ -71,12 +71,9 @@ class Classifier(Edit):
         return self.top_fraction is not None
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # there is no file
-        """Return the stage with the thresholds that ``top_fraction`` of the documents reach.
+        """Return the stage with the thresholds that ``top_fraction`` of the documents reach, in any order.
 
-        Documents without a score do not count, and the order of documents does not matter.
-
-        Raises:
-            StageError: no document has a score.
+        Documents without a score do not count; if none has one, StageError is raised.
         """
         if not self.needs_fit:
             return self
@@ -122,11 +119,7 @@ class Classifier(Edit):
         return f"{name}_{label}" if isinstance(self.label, tuple) else name
 
     def _by_label(self, name: str) -> dict[str, float]:
-        """Return the value of a threshold field for each label.
-
-        Raises:
-            StageError: it names an unknown label, or is one number although there are several labels.
-        """
+        """Return the value of a threshold field for each label; raise StageError if it does not fit the labels."""
         value = getattr(self, name)
         if value is None:
             return {}
@@ -213,11 +206,7 @@ class FastTextClassifier(Classifier):
         self.measure(pa.array([], pa.large_string()))
 
     def measure(self, texts: pa.Array) -> Measured:
-        """Return the probabilities of the labels for a large string array of valid texts.
-
-        Raises:
-            StageError: the file cannot be read, or has no such label.
-        """
+        """Return the probabilities of the labels; raise StageError if the file cannot be read or lacks a label."""
         if not self.model:
             raise StageError(
                 f"{self.name}.model is empty: name a fastText model, as longcrawl train-classifier writes one"

@@ -107,8 +107,7 @@ def fit_thresholds(
     """Fit the thresholds of a rule set to each language of a sample.
 
     For a rule ``max_x``, the threshold is the lowest bound that the share ``keep`` of a language's documents passes;
-    for ``min_x``, the highest. It is rounded outwards to three decimals. The order of the documents and ``batch_size``
-    do not matter.
+    for ``min_x``, the highest. It is rounded outwards to three decimals. The order of documents does not matter.
 
     >>> import pyarrow as pa
     >>> import longcrawl as lc

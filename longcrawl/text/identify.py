@@ -99,11 +99,7 @@ def load_identifier(model: str) -> Identifier:
 
 
 def model_file(model: str) -> str | None:
-    """Return the path of a model's file, or None if the model is part of a package's code.
-
-    Raises:
-        StageError: the package that contains lid.176 is not installed.
-    """
+    """Return the path of a model's file, or None for a model in a package's code; raise StageError for no lid.176."""
     if model != "lid.176":
         return model if model.endswith(_ENDINGS) else None
     # Find the package without importing it: only its file is needed, and an import would load its downloader.
@@ -265,11 +261,7 @@ class IdentifyLanguage(Edit):
         return (*(() if model is None else (model,)), *language_files(named))
 
     def prepare(self) -> None:
-        """Load the model and compile the kernels.
-
-        Raises:
-            StageError: there is no such model, or its package is not installed.
-        """
+        """Load the model and compile the kernels; raise StageError if there is no such model or package."""
         self._identify(pa.array([], pa.large_string()))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:

@@ -92,8 +92,7 @@ def language_code(name: str) -> str | None:
 def iso_639_code(name: str) -> str | None:
     """Return the ISO 639 code of a language without a script, or None if the name is not a language code.
 
-    The code has two letters if the language has one of those, else three. Three-letter codes are not looked up; only
-    those for private use and for no language are rejected.
+    It has two letters if possible. Of three-letter codes, only those for private use and for no language are rejected.
 
     >>> [iso_639_code(name) for name in ("eng_Latn", "zh-Hans", "cmn", "und", "xx", "qaa", "English")]
     ['en', 'zh', 'cmn', None, None, None, None]
@@ -217,8 +216,7 @@ def read_languages(name: str) -> Languages:
             * one file of FineWeb-2's configuration, named after its language: ``fra_Latn.yml``;
             * a folder of such files. Both forms also get the settings of FineWeb-2's pipeline for all languages:
               duplicate paragraphs, characters of duplicate lines or paragraphs, and short lines are not judged,
-              ``max_later_line_characters`` is 0.1 and ``min_stop_words`` is 2. The stages still measure shares by their
-              own definitions, some of which count more than FineWeb-2's.
+              ``max_later_line_characters`` is 0.1 and ``min_stop_words`` is 2.
 
     Raises:
         StageError: there is no table, file or folder of that name, or its content is invalid.
@@ -259,9 +257,8 @@ def find_language(known: Languages, name: str) -> str | None:
        entry without a script, then one with the usual script of the language, then the only entry;
     2. the same between a macrolanguage and its main member: zh and cmn_Hani, no and nob_Latn, fa and pes_Arab.
 
-    Ties go to the first entry by name. There is no match for a name with another script than all entries. Nor is there
-    one for a name without a script if there are several entries and the language's usual script is unknown or not
-    among them.
+    Ties go to the first entry by name. A name with another script than all entries has no match, nor has one without a
+    script if there are several entries and the language's usual script is not among them.
 
     >>> find_language({"fra_Latn": {}, "hin_Deva": {}, "hin_Latn": {}}, "hi-IN")
     'hin_Deva'

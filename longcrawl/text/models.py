@@ -438,16 +438,17 @@ class Pretrained:
     def each(
         self, rows: Sequence[Ids], ask: Callable[[Any, Any], Any], decimals: int | None = None
     ) -> list[npt.NDArray[np.float64]]:
-        """Return the model's answer for each row, in the order of rows.
+        """Return the model's answer for each row, int64 [tokens] or [parts, tokens], in the order of rows.
 
-        Rows of one length share a batch only if ``decimals`` is given. If a value from a batch is close to a rounding
-        boundary, its row is computed again alone, so that each result equals the rounded result of the row alone.
+        Rows of one length share a batch only if ``decimals``, to which answers are rounded, are given. If a value from a
+        batch is close to a rounding boundary, its row is computed again alone, so each result equals that of the row
+        alone.
 
         Args:
-            rows: int64 [tokens] each, with at least one token, or [parts, tokens].
+            rows: rows with at least one token.
             ask: a function of the module and int64 ids [rows, tokens] on its device that returns a tensor [rows, ...];
                 it is called without gradients and in several threads.
-            decimals: the number of decimals to round answers to; None does not round.
+            decimals: None does not round.
 
         Raises:
             StageError: a row is longer than the model allows, the device cannot be used, or an answer is NaN.

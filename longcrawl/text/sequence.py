@@ -35,9 +35,8 @@ class SequenceClassifier(OfModel, Classifier):
     ``truncation=True``. Rows are not padded: rows of one length are computed together, and scores are rounded, so that
     a document has the same score in any batch, in any order and with any number of workers (see ``decimals``).
 
-    Weights are read from safetensors, and a model's own code is never run. A model must therefore load as
-    ``AutoModelForSequenceClassification``, or have the layout of NeMo Curator's domain, quality and type classifiers:
-    a model, ``model.*``, and a linear layer on its first token, ``fc.*``.
+    Weights are read from safetensors, and a model's own code is never run: it must load as
+    ``AutoModelForSequenceClassification``, or have the layout of NeMo Curator's domain, quality and type classifiers.
 
     Args:
         model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id. In Python also a pair of model
@@ -49,8 +48,7 @@ class SequenceClassifier(OfModel, Classifier):
         keep: labels, one of which must be the best label; empty for any.
         column: the name of the score column, float64.
         activation: "softmax", "sigmoid", or "none" for raw outputs. "auto" is "none" for one output, "sigmoid" for a
-            multi-label model, and otherwise "softmax". A pipeline applies a sigmoid to a single output, unless the
-            configuration has ``problem_type="regression"``.
+            multi-label model, and otherwise "softmax".
         max_length: the number of tokens read of a text; the model's own limit applies if it is lower.
         decimals: the number of decimals that scores are rounded to. None does not round, and computes each row alone.
         device: the device to compute on; "auto" is the GPU if there is one.

@@ -137,8 +137,7 @@ def train_classifier(
             at most 2,097,152.
         characters: the lengths of the shortest and longest character n-grams inside words; (0, 0) for none.
         min_count: the number of occurrences from which a word has its own row.
-        epochs: the number of passes over the texts. None for 5, or, for small sets, as many as make 20,000 steps
-            within 1 GiB of text.
+        epochs: passes over the texts; None for 5, or, for small sets, 20,000 steps within 1 GiB of text.
         learning_rate: the rate of the first step; it falls linearly to 0 with the bytes seen.
         held_out: the share of each set to hold out, at least one document.
         seed: the seed of the order, of the initial rows and of the choice of held-out documents.

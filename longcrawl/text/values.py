@@ -68,15 +68,8 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
     """Draw a histogram of each rule's values, with kept and removed documents in different colours.
 
     The outermost bins also count the values beyond the 1st and the 99th percentile. A dashed line marks the threshold,
-    unless it differs by language.
-
-    Args:
-        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table.
-        stage: a judge or an edit.
-        bins: number of bins.
-
-    Returns:
-        A matplotlib ``Figure``: a notebook shows it after ``%matplotlib inline``, and ``.savefig`` writes it to a file.
+    unless it differs by language. The result is a matplotlib ``Figure``. The other arguments are those of
+    :func:`rule_values`.
 
     Raises:
         StageError: matplotlib is not installed, or no document has a value.

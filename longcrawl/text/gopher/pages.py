@@ -297,11 +297,7 @@ def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
 
 
 def load_segmenter() -> Any:
-    """Load ICU's word breaker, with dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
-
-    Raises:
-        StageError: ``icu4py`` is not installed.
-    """
+    """Load ICU's word breaker, with dictionaries; raise StageError if ``icu4py`` is not installed."""
     try:
         from icu4py.breakers import WordBreaker
     except ImportError as missing:

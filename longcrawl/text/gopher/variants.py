@@ -86,9 +86,6 @@ without spaces; all, with overlaps; every word and space that all but the first 
 NOTHING, EVERYTHING = range(2)  # share of n-grams in a text of fewer than n words: 0 or 1
 
 
-BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
-
-
 class Choices(NamedTuple):
     """Choices among definitions of the rules; the defaults are the paper's."""
 
@@ -118,23 +115,16 @@ class Reading(NamedTuple):
     endings: npt.NDArray[np.uint8]
     """Shape (endings, bytes of the longest): endings of ellipsis lines, compared with the line in lower case."""
     ending_sizes: npt.NDArray[np.int64]  # size of each ending in bytes
-    edges: npt.NDArray[np.uint8]
-    """Flags of the 256 bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last bytes of endings,
-    ``BEFORE_ENDING_BYTE`` the bytes before those."""
 
 
 def _reading(bullets: str, endings: tuple[str, ...], markers: str = "", **choices: int) -> Reading:
     encoded = [ending.encode() for ending in endings]
-    table, edges = np.zeros((len(encoded), max(map(len, encoded))), np.uint8), np.zeros(256, np.uint8)
+    table = np.zeros((len(encoded), max(map(len, encoded))), np.uint8)
     for row, ending in zip(table, encoded, strict=True):
         row[: len(ending)] = list(ending)
-    cases = [*encoded, *(ending.upper().encode() for ending in endings)]
-    edges[[mark.encode()[0] for mark in bullets + markers]] |= BULLET_BYTE
-    edges[[ending[-1] for ending in cases]] |= ENDING_BYTE
-    edges[[ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
     bullet_points, marker_points = (np.array([*map(ord, each)], np.uint32) for each in (bullets, markers))
     sizes = np.array([*map(len, encoded)], np.int64)
-    return Reading(Choices(**choices), bullet_points, marker_points, table, sizes, edges)
+    return Reading(Choices(**choices), bullet_points, marker_points, table, sizes)
 
 
 READINGS: Mapping[Definitions, Reading] = {
@@ -405,19 +395,8 @@ def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
 
 
 @compiled
-def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
-    """Return whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
-    if end - begin < 2:
-        return end > begin
-    ending = edges[data[end - 1]] & ENDING_BYTE and edges[data[end - 2]] & BEFORE_ENDING_BYTE
-    return edges[data[begin]] & BULLET_BYTE != 0 or ending != 0
-
-
-@compiled
 def _count_line(data: Any, begin: int, end: int, after_word: int, reading: Reading, row: Any) -> None:
     """Count a line if it begins with a bullet, and if it has an ending; ``after_word`` is the end of its first word."""
-    if not _has_edges(data, begin, end, reading.edges):
-        return
     bulleted, ended = False, False
     point, after = decode(data, begin)
     for bullet in reading.bullets:
@@ -616,7 +595,7 @@ def count_symbol_words(data: Any, page: Page, types: int, reading: Reading) -> i
         elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
             found = True
         # A word that is an ellipsis has no letters.
-        elif flags & ALPHABETIC == 0 and reading.edges[data[end - 1]] & ENDING_BYTE:
+        elif flags & ALPHABETIC == 0:
             found = _is_ending(data, begin, end, reading)
         total += found * np.int64(page.repeats.counts[number])
     return total
@@ -640,19 +619,16 @@ class Spelling(NamedTuple):
     candidates: npt.NDArray[np.int32]  # words at which a repeated n-gram may start
     limits: npt.NDArray[np.int32]  # number of letters from each candidate on that is too large for a repeated n-gram
     undecided: npt.NDArray[np.int32]  # candidates with all letters compared so far also found elsewhere
-    hashed: npt.NDArray[np.int32]  # number of hashed bytes from each word on, in whole blocks of eight
-    hashes: npt.NDArray[np.uint64]  # hash of these bytes
 
 
 def make_spelling(texts: Texts) -> Spelling:
     """Allocate buffers for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
-    candidates, limits, undecided, hashed = np.empty((4, words), np.int32)
+    candidates, limits, undecided = np.empty((3, words), np.int32)
     kept_starts, begins = np.empty((2, words), np.int64)
     joined = np.empty(longest + 2 * _FIRST_LETTERS, np.uint8)
-    firsts, hashes = np.empty((2, words), np.uint64)
-    return Spelling(kept_starts, joined, begins, firsts, candidates, limits, undecided, hashed, hashes)
+    return Spelling(kept_starts, joined, begins, np.empty(words, np.uint64), candidates, limits, undecided)
 
 
 @compiled
@@ -688,8 +664,6 @@ def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
         spelling.candidates[found], spelling.undecided[left], spelling.limits[word] = word, word, _FIRST_LETTERS
         found += (begins[word + _LEAST] - begins[word] < _FIRST_LETTERS) | again
         left += again
-    for at in range(found):
-        spelling.hashed[spelling.candidates[at]], spelling.hashes[spelling.candidates[at]] = 0, _U(0)
     letters = _FIRST_LETTERS
     while left:
         letters += 8
@@ -720,19 +694,6 @@ def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) 
 
 
 @compiled
-def _hash_blocks(spelling: Spelling, word: int, letters: int) -> np.uint64:
-    """Extend the hash of the letters from a word on by whole blocks of eight, and return it."""
-    at = np.int64(spelling.joined.ctypes.data) + spelling.begins[word]
-    done, found = spelling.hashed[word], spelling.hashes[word]
-    while done + 8 <= letters:
-        found = (found ^ eight_at(at + done)) * _BASE
-        found ^= found >> _U(32)
-        done += 8
-    spelling.hashed[word], spelling.hashes[word] = done, found
-    return found
-
-
-@compiled
 def _drop_long(words: int, n: int, candidates: int, spelling: Spelling) -> int:
     """Drop candidates with an n-gram that cannot be repeated; return the number of the rest."""
     begins, kept = spelling.begins, 0
@@ -755,8 +716,10 @@ def _skipped(page: Page, n: int, candidates: int, spelling: Spelling) -> int:
         if place < reached:
             continue
         begin, length = begins[place], begins[place + n] - begins[place]
-        key = _hash_blocks(spelling, place, length)
-        rest = begin + length // 8 * 8
+        key, rest = _U(0), begin + length // 8 * 8
+        for at in range(letters + begin, letters + rest, 8):
+            key = (key ^ eight_at(at)) * _BASE
+            key ^= key >> _U(32)
         key = (key ^ eight_at(letters + rest) & (_U(1) << _U(8 * (length % 8))) - _U(1)) * _BASE
         at = mixed(key ^ _U(length)) & mask
         while table[at] != 0:

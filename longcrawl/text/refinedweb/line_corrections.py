@@ -515,11 +515,7 @@ class LineCorrections(Edit):
         return Edited(table, [check], places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:
-        """Return the changes to one text, line by line; ``language`` overrides the field of that name.
-
-        Raises:
-            StageError: the patterns have no phrases for that language, and ``on_unknown_language`` is "error".
-        """
+        """Return the changes to one text, line by line; ``language`` overrides the field of that name."""
         if language is not None:
             return replace(self, language=language).changes(text)
         unnamed = pa.table({"language": pa.array([None], pa.string())})
@@ -612,15 +608,7 @@ class ProposedLines(Tabular):
         return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
     def save(self, path: str | Path, language: str = "en") -> None:
-        """Write a new YAML file for ``LineCorrections.patterns``; delete wrong lines from it before use.
-
-        Args:
-            path: path of the file.
-            language: language of these documents.
-
-        Raises:
-            StageError: the path exists, or cannot be written.
-        """
+        """Write a new file for ``LineCorrections.patterns``, to be edited; raise StageError if it exists or cannot be written."""
         target = Path(path)
         check_new_patterns(target)
         lines = [

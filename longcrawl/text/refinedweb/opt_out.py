@@ -38,10 +38,9 @@ class OptOut(Judge):
         example.net/private/ 2023-11-30
         example.net/*.pdf$
 
-    A domain includes all its subdomains. An address is a pattern as in robots.txt: a prefix of path and query in which
-    ``*`` matches any characters and ``$`` the end; ``ö`` and ``%c3%b6`` are equal (RFC 9309, section 2.2.2). Blank
-    lines and anything after a ``#`` are ignored. Domains and addresses may also be given as URLs, or in the forms of
-    block lists: hosts files, adblock rules or CSV. A document is removed by
+    A domain includes all its subdomains. An address is a pattern as in robots.txt (RFC 9309): a prefix of path and
+    query in which ``*`` matches any characters and ``$`` the end. Blank lines and anything after a ``#`` are ignored.
+    URLs and the forms of block lists (hosts files, adblock rules, CSV) are also read. A document is removed by
 
     * ``opted_out_domain``: its host or a parent domain is listed;
     * ``opted_out_path``: an address of its host or of a parent domain matches.

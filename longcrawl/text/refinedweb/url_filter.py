@@ -364,13 +364,11 @@ def _spelled(urls: pa.Array, chosen: npt.NDArray[np.bool_], spell: Callable[[str
 
 def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
     data, offsets = text_buffers(urls)
-    spans = np.empty((len(urls), 2), np.int64)
-    url_lists.find_spans(data, offsets, spans)
     made = []
-    for row, (start, stop) in enumerate(spans.tolist()):
+    for begin, end in pairwise(offsets.tolist()):
+        start, stop, *_ = url_lists.find_authority(data, begin, end)
         before, host, after = (
-            data[first:last].tobytes().decode()
-            for first, last in ((offsets[row], start), (start, stop), (stop, offsets[row + 1]))
+            data[first:last].tobytes().decode() for first, last in ((begin, start), (start, stop), (stop, end))
         )
         made.append(before + spell(host) + (_without_dots(after) if spell is spell_host else after))
     return pa.array(made, pa.large_string())
@@ -597,9 +595,6 @@ class UrlFilter(Judge):
         """Return every rule that a URL fails and the part that fails it; the first rule removes the document.
 
         The lists are read again to find the categories, which takes a second for some million domains.
-
-        Raises:
-            StageError: a list or a file of words cannot be read.
         """
         table = pa.table({"url": pa.array([url], pa.large_string())})
         return self.with_categories(self.matches(table)[0])

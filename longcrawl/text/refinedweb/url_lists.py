@@ -441,11 +441,7 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
 
 
 def read_curated_sources(name: str | None) -> HashSet:
-    """Read the domains of shipped curated sources by name, or of a file by path; None gives no domain.
-
-    Raises:
-        StageError: there is no such file.
-    """
+    """Read the domains of shipped curated sources by name, or of a file by path; None gives no domain."""
     return read_domains(name and str(_shipped_sources().get(name, name)))
 
 
@@ -460,11 +456,7 @@ def _shipped_sources() -> Mapping[str, Path]:
 
 
 def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
-    """Yield the names of a list in blocks, grouped by kind.
-
-    Raises:
-        StageError: the file cannot be read, or most of its lines name no host.
-    """
+    """Yield the names of a list in blocks, grouped by kind; raise StageError as :func:`read_block_lists` does."""
     addresses, columns, is_first = Path(file).name.startswith("urls"), None, True
     for block in read_blocks(file):
         if is_first:
@@ -810,13 +802,6 @@ def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
     while length > 0 and host[length - 1] == _DOT:
         length -= 1
     return length
-
-
-@compiled
-def find_spans(data: Bytes, offsets: Any, spans: Any) -> None:
-    """Write start and stop of the host of every URL: (URLs, 2)."""
-    for row in range(len(offsets) - 1):
-        spans[row, 0], spans[row, 1], _, _, _ = find_authority(data, offsets[row], offsets[row + 1])
 
 
 @compiled
