@@ -440,9 +440,8 @@ class Pretrained:
     ) -> list[npt.NDArray[np.float64]]:
         """Return the model's answer for each row, int64 [tokens] or [parts, tokens], in the order of rows.
 
-        Rows of one length share a batch only if ``decimals``, to which answers are rounded, are given. If a value from a
-        batch is close to a rounding boundary, its row is computed again alone, so each result equals that of the row
-        alone.
+        Rows of one length share a batch only if ``decimals`` to round answers to are given. If a value from a batch is
+        close to a rounding boundary, its row is computed again alone, so each result equals that of the row alone.
 
         Args:
             rows: rows with at least one token.

@@ -3,7 +3,7 @@
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -205,37 +205,26 @@ def quality_shares(definitions: Definitions) -> dict[str, Share]:
 
 def repetition_shares(definitions: Definitions) -> dict[str, Share]:
     """Return the columns that each of Gopher's rules for repetition counts and divides by."""
-    return dict([*_segment_shares(definitions), *_gram_shares(definitions)])
-
-
-def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
-    later = definitions in ("datatrove", "nemo-curator")
-    segments, characters = (
-        (columns.LATER_DUPLICATES, columns.LATER_CHARACTERS)
-        if later
-        else (columns.DUPLICATES, columns.DUPLICATE_CHARACTERS)
-    )
-    named = {"line": columns.LINE_SEGMENTS, "paragraph": columns.PARAGRAPH_SEGMENTS}
-    if definitions == "dolma":
-        del named["paragraph"]
+    shares: dict[str, Share] = {}
+    count, characters = columns.DUPLICATES, columns.DUPLICATE_CHARACTERS
+    if definitions in ("datatrove", "nemo-curator"):
+        count, characters = columns.LATER_DUPLICATES, columns.LATER_CHARACTERS
+    of = {"datatrove": columns.CHARACTERS, "dolma": columns.WORD_CHARACTERS}
     # datatrove checks paragraphs first, and the ledger names the first failed rule.
-    for name, first in reversed(named.items()) if definitions == "datatrove" else named.items():
-        of = {"datatrove": columns.CHARACTERS, "dolma": columns.WORD_CHARACTERS}
-        yield f"max_duplicate_{name}s", (first + segments, first + columns.SEGMENTS)
-        yield (
-            f"max_duplicate_{name}_characters",
-            (first + characters, of.get(definitions, first + columns.SEGMENT_CHARACTERS)),
-        )
-
-
-def _gram_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
+    kinds = {"dolma": ("line",), "datatrove": ("paragraph", "line")}
+    for kind in kinds.get(definitions, ("line", "paragraph")):
+        first = columns.LINE_SEGMENTS if kind == "line" else columns.PARAGRAPH_SEGMENTS
+        every = of.get(definitions, first + columns.SEGMENT_CHARACTERS)
+        shares[f"max_duplicate_{kind}s"] = first + count, first + columns.SEGMENTS
+        shares[f"max_duplicate_{kind}_characters"] = first + characters, every
     of = {"datatrove": columns.CHARACTERS, "nemo-curator": columns.CHARACTERS, "dclm": columns.COUNTED_CHARACTERS}
-    all_words = of.get(definitions, columns.WORD_CHARACTERS)
+    words = of.get(definitions, columns.WORD_CHARACTERS)
     for n in range(2, 5):
-        yield f"max_top_{n}gram", (columns.TOP_2_GRAM + n - 2, all_words)
+        shares[f"max_top_{n}gram"] = columns.TOP_2_GRAM + n - 2, words
     for n in range(5, 11):
-        grams = columns.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
-        yield f"max_duplicate_{n}grams", (columns.DUPLICATE_5_GRAMS + n - 5, grams)
+        grams = columns.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else words
+        shares[f"max_duplicate_{n}grams"] = columns.DUPLICATE_5_GRAMS + n - 5, grams
+    return shares
 
 
 _U = np.uint64

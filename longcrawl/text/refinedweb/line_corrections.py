@@ -608,7 +608,7 @@ class ProposedLines(Tabular):
         return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
     def save(self, path: str | Path, language: str = "en") -> None:
-        """Write a new file for ``LineCorrections.patterns``, to be edited; raise StageError if it exists or cannot be written."""
+        """Write a new file for ``LineCorrections.patterns``, to be edited; raise StageError if it cannot be written."""
         target = Path(path)
         check_new_patterns(target)
         lines = [
