@@ -161,8 +161,10 @@ def train_classifier(
     words, passes, loss = _write_trained(path, learnt, in_each[0], asked, epochs, learning_rate)
     auc, thresholds = _measure(path, held, labels[0])
     left_out = collected.in_both, collected.repeated, collected.without_text
-    counts = [(good_texts, bad_texts) for good_texts, bad_texts in in_each]
-    return TrainedClassifier(str(path), labels, *counts, *left_out, words, passes, loss, auc, thresholds)
+    trained, held_out_texts = ((good_texts, bad_texts) for good_texts, bad_texts in in_each)
+    return TrainedClassifier(
+        str(path), labels, trained, held_out_texts, *left_out, words, passes, loss, auc, thresholds
+    )
 
 
 class _Settings(NamedTuple):

@@ -192,7 +192,7 @@ def _count_together(stages: Sequence[TextRules], table: pa.Table) -> Doubles:
     for each in stages:
         asked = asked._replace(what=asked.what | each.columns, short_line=max(asked.short_line, each.short_line))
         if each.columns != columns.LINE_RULES:
-            asked = asked._replace(definitions=each.definitions)
+            asked = asked._replace(definitions=each.definitions)  # type: ignore[arg-type]  # a field of subclasses
         if each.columns & columns.QUALITY:
             settings = _settings(each, each.languages)
             # The stage that judges a document raises the error for its language, so it is passed over here.
