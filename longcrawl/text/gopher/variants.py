@@ -86,6 +86,9 @@ without spaces; all, with overlaps; every word and space that all but the first 
 NOTHING, EVERYTHING = range(2)  # share of n-grams in a text of fewer than n words: 0 or 1
 
 
+BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
+
+
 class Choices(NamedTuple):
     """Choices among definitions of the rules; the defaults are the paper's."""
 
@@ -115,16 +118,23 @@ class Reading(NamedTuple):
     endings: npt.NDArray[np.uint8]
     """Shape (endings, bytes of the longest): endings of ellipsis lines, compared with the line in lower case."""
     ending_sizes: npt.NDArray[np.int64]  # size of each ending in bytes
+    edges: npt.NDArray[np.uint8]
+    """Flags of the 256 bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last bytes of endings,
+    ``BEFORE_ENDING_BYTE`` the bytes before those."""
 
 
 def _reading(bullets: str, endings: tuple[str, ...], markers: str = "", **choices: int) -> Reading:
     encoded = [ending.encode() for ending in endings]
-    table = np.zeros((len(encoded), max(map(len, encoded))), np.uint8)
+    table, edges = np.zeros((len(encoded), max(map(len, encoded))), np.uint8), np.zeros(256, np.uint8)
     for row, ending in zip(table, encoded, strict=True):
         row[: len(ending)] = list(ending)
+    cases = [*encoded, *(ending.upper().encode() for ending in endings)]
+    edges[[mark.encode()[0] for mark in bullets + markers]] |= BULLET_BYTE
+    edges[[ending[-1] for ending in cases]] |= ENDING_BYTE
+    edges[[ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
     bullet_points, marker_points = (np.array([*map(ord, each)], np.uint32) for each in (bullets, markers))
     sizes = np.array([*map(len, encoded)], np.int64)
-    return Reading(Choices(**choices), bullet_points, marker_points, table, sizes)
+    return Reading(Choices(**choices), bullet_points, marker_points, table, sizes, edges)
 
 
 READINGS: Mapping[Definitions, Reading] = {
@@ -384,8 +394,19 @@ def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
 
 
 @compiled
+def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
+    """Return whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
+    if end - begin < 2:
+        return end > begin
+    ending = edges[data[end - 1]] & ENDING_BYTE and edges[data[end - 2]] & BEFORE_ENDING_BYTE
+    return edges[data[begin]] & BULLET_BYTE != 0 or ending != 0
+
+
+@compiled
 def _count_line(data: Any, begin: int, end: int, after_word: int, reading: Reading, row: Any) -> None:
     """Count a line if it begins with a bullet, and if it has an ending; ``after_word`` is the end of its first word."""
+    if not _has_edges(data, begin, end, reading.edges):
+        return
     bulleted, ended = False, False
     point, after = decode(data, begin)
     for bullet in reading.bullets:
@@ -584,7 +605,7 @@ def count_symbol_words(data: Any, page: Page, types: int, reading: Reading) -> i
         elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
             found = True
         # A word that is an ellipsis has no letters.
-        elif flags & ALPHABETIC == 0:
+        elif flags & ALPHABETIC == 0 and reading.edges[data[end - 1]] & ENDING_BYTE:
             found = _is_ending(data, begin, end, reading)
         total += found * np.int64(page.repeats.counts[number])
     return total
