@@ -5,7 +5,7 @@ becomes an empty line in its block, so that all other lines keep their numbers.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,83 +15,48 @@ import numpy as np
 
 from longcrawl.core.sources import Checksums, Loss, LostRecords
 from longcrawl.errors import SourceError
-from longcrawl.sources.compressed import (
-    BrokenMemberError,
-    Compression,
-    Gathered,
-    Members,
-    Room,
-    Window,
-    stored_compression,
-)
-from longcrawl.sources.encodings import (
-    DETECT,
-    GUESSED,
-    MARK_BYTES,
-    Decoding,
-    ToUtf8,
-    codec_name,
-    detect_encoding,
-    is_wide,
-    marked_encoding,
-)
+from longcrawl.sources import encodings
+from longcrawl.sources.compressed import BrokenMemberError, Compression, Members, Room, Window, stored_compression
+from longcrawl.sources.encodings import Decoding, ToUtf8, codec_name, detect_encoding, is_wide, marked_encoding
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000
 """Maximum bytes of uncompressed text in a table, unless one line is longer."""
-
 RECORD_BYTES = 256 << 20
-"""Default maximum bytes of a line, or of a text file that is one document.
-
-The longest texts in crawls and collections of books have about 20 MB. Reading a line takes several times its length of
-memory.
-"""
-
+"""Default maximum bytes of a line, or of a text file that is one document; long texts in crawls have about 20 MB."""
 READ_BYTES = 1 << 18
 """Bytes read at a time from an uncompressed file."""
-
 STEP_BYTES = 1 << 19
 """Bytes scanned at a time, few enough to stay in a core's own cache for a second look."""
-
 FIRST_BYTES, WINDOW_BYTES = 1 << 13, 1 << 16
 """Bytes searched for a line end the first time, and each further time."""
-
 LONG_STEP_BYTES = 2 * STEP_BYTES
 """Maximum bytes of whole lines that are yielded as one step."""
+_CUT = "is cut: it ends before its compressed data does"
 
 
 @dataclass(frozen=True)
 class _Damage:
-    """A stretch of a file that is damaged."""
-
     reason: str
     line_feeds: int
     """Number of line feeds that seem to be in it."""
     ends_in_line: bool
     """Whether text seems to follow the last line feed."""
     is_counted: bool
-    """Whether all lost data is counted, so that the number of lines is exact."""
+    """Whether ``line_feeds`` is exact."""
     is_last: bool
-    """Whether no sound data follows."""
 
 
 def stop_at(loss: Loss) -> None:
-    """Stop reading at the first loss.
-
-    Raises:
-        DamagedFileError: always.
-    """
+    """Raise a DamagedFileError for the first loss."""
     if loss.kind == "line":
         raise DamagedFileError(f"has a line {loss.line:,} that {loss.reason}")
     raise DamagedFileError(loss.reason, loss.lines)
 
 
 def stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
-    """Return a callback that records single lost lines and stops at damage.
-
-    After damage the numbers of later lines, and so their ids, are unknown.
-    """
+    """Return a callback that records lost lines and stops at damage, after which line numbers are unknown."""
 
     def note(loss: Loss) -> None:
         if loss.kind == "damage":
@@ -111,10 +76,8 @@ def read_bytes(
 ) -> bytes:
     """Read a whole file, decompressed and decoded.
 
-    ``records`` is the number of records to report as lost with the file, or None if it is unknown.
-
-    Raises:
-        DamagedFileError: the file is missing, cut, corrupt, or longer than ``most_bytes``.
+    A DamagedFileError is raised if it is damaged or longer than ``most_bytes``; ``records`` is the number of records
+    that are lost with it, or None if it is unknown.
     """
     pieces, size = list[bytes | memoryview](), 0
     for piece in _pieces(path, decoding=decoding):
@@ -133,19 +96,16 @@ def read_blocks(
     *,
     most_bytes: int = RECORD_BYTES,
     on_loss: Callable[[Loss], None] = stop_at,
-    after_damage: Literal["keep", "drop"] = "keep",
     decoding: Decoding | None = None,
 ) -> Iterator[memoryview]:
     """Read whole lines of a file, one block at a time; see :func:`read_steps`."""
-    block = Gathered()
-    steps = read_steps(
-        path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, after_damage=after_damage, decoding=decoding
-    )
-    for step in steps:
+    block = bytearray()
+    for step in read_steps(path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, decoding=decoding):
         if step is not None:
-            block.add_lent(step)
+            block += step
         else:
-            yield block.take()
+            yield memoryview(block).toreadonly()
+            block = bytearray()
 
 
 def read_steps(
@@ -159,26 +119,21 @@ def read_steps(
     lines_read: Callable[[], int] | None = None,
     decoding: Decoding | None = None,
 ) -> Iterator[memoryview | None]:
-    """Read whole lines of a file, with gzip and zstd decompressed, in blocks of several steps.
+    """Read whole lines of a file, decompressed, in blocks of several steps, with None after each block.
 
-    A block ends at the last line end within ``block_bytes``, or at the first one after it if a line is longer. Blocks
-    therefore depend only on the text. A block also ends at lost lines, and only the last block may lack its line end.
-    Steps have ``STEP_BYTES`` or more unless a block ends, and each is valid until the next one.
+    A block ends at the last line end within ``block_bytes``, or at the first one after it if a line is longer, and at
+    lost lines, so blocks depend only on the text. Only the last block may lack its line end. Steps have ``STEP_BYTES``
+    or more unless a block ends, and each is valid until the next one.
 
     Args:
         path: local file or URL.
         block_bytes: maximum bytes of a block.
         most_bytes: maximum bytes of a line; no more than this is ever held of a longer one.
         on_loss: called with each loss after the lines before it have been yielded; it may raise.
-        after_damage: "drop" discards the first line after damage, which may lack its beginning. "keep" suits readers of
-            JSON, which notice that a line without its beginning is not an object.
+        after_damage: "drop" discards the first line after damage, which may lack its beginning.
         checksums: when the checksums of compressed data are compared.
-        lines_read: returns the number of lines that the caller has counted in all steps so far, which avoids counting
-            them a second time.
+        lines_read: returns the number of lines in all steps so far if the caller counts them.
         decoding: the encoding to convert to UTF-8 from, or None for unchanged bytes.
-
-    Yields:
-        A step, or None at the end of a block.
 
     Raises:
         DamagedFileError: the file is damaged; it is raised after the last whole line before the damage.
@@ -195,39 +150,32 @@ def read_steps(
     yield from lines.end()
 
 
+@dataclass
 class _Lines:
     """Splitter of text into blocks of whole lines, yielded in steps with None after each block."""
 
-    def __init__(
-        self,
-        block_bytes: int,
-        most_bytes: int,
-        on_loss: Callable[[Loss], None],
-        after_damage: Literal["keep", "drop"],
-        lines_read: Callable[[], int] | None,
-    ) -> None:
-        self._block_bytes, self._most_bytes = block_bytes, most_bytes
-        self._on_loss, self._after_damage = on_loss, after_damage
-        self._pending = Window()
-        self._block = 0
-        """Bytes of the block yielded so far."""
-        self._open = 0
-        """Pending bytes after the last line end."""
-        self._lost = ""
-        """Reason why the open line is lost, or ""."""
-        self._counts, self._counted = lines_read is None, 0
-        self._lines_read = lines_read or (lambda: self._counted)
-        """Returns the number of lines yielded, including lost ones."""
+    block_bytes: int
+    most_bytes: int
+    on_loss: Callable[[Loss], None]
+    after_damage: Literal["keep", "drop"]
+    lines_read: Callable[[], int] | None
+    """Returns the number of lines yielded, including lost ones; None to count them here."""
+    _pending: Window = field(default_factory=Window)
+    _block: int = 0
+    """Bytes of the block yielded so far."""
+    _open: int = 0
+    """Pending bytes after the last line end."""
+    _lost: str = ""
+    """Reason why the open line is lost, or ""."""
+    _counted: int = 0
 
     def room(self, size: int) -> memoryview:
-        """Return memory to write the next text to without a copy; steps already yielded may be overwritten."""
         return self._pending.room(size)
 
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
-        """Add the next text, and yield steps of whole lines."""
-        if self._lost or self._open + len(piece) > self._most_bytes:
+        if self._lost or self._open + len(piece) > self.most_bytes:
             # Dropping text moves the end back, so text already in the memory of ``room`` has to be copied.
-            for text in _cut(bytes(piece), min(self._most_bytes, READ_BYTES)):
+            for text in _cut(bytes(piece), min(self.most_bytes, READ_BYTES)):
                 yield from self._add_carefully(text)
         else:
             for step in [piece] if len(piece) <= LONG_STEP_BYTES else _cut(piece, STEP_BYTES):
@@ -235,14 +183,12 @@ class _Lines:
                 yield from self._steps()
 
     def _steps(self) -> Iterator[memoryview | None]:
-        """Yield the pending whole lines if they make a step."""
-        if len(self._pending) - self._open < min(STEP_BYTES, self._block_bytes):
-            return
-        yield from self._whole()
+        if len(self._pending) - self._open >= min(STEP_BYTES, self.block_bytes):
+            yield from self._whole()
 
     def _whole(self) -> Iterator[memoryview | None]:
         while whole := len(self._pending) - self._open:
-            room = max(self._block_bytes - self._block, 0)
+            room = max(self.block_bytes - self._block, 0)
             most = min(whole if whole < LONG_STEP_BYTES else STEP_BYTES, room)
             end = line_end(self._pending.view(), most) if most < whole else whole
             if self._block and end > room:
@@ -253,7 +199,7 @@ class _Lines:
     def _take(self, size: int) -> memoryview:
         step = self._pending.take(size)
         self._block += size
-        if self._counts:
+        if self.lines_read is None:
             self._counted += count_line_feeds(step)
         return step
 
@@ -264,11 +210,11 @@ class _Lines:
 
     def _add_carefully(self, text: memoryview) -> Iterator[memoryview | None]:
         """Add text of at most one line's maximum length, when the open line may become too long."""
-        if self._lost or self._open + len(text) > self._most_bytes:
+        if self._lost or self._open + len(text) > self.most_bytes:
             end = bytes(text).find(b"\n")
             first = len(text) if end < 0 else end
-            if not self._lost and self._open + first > self._most_bytes:
-                self._lost = too_long(self._most_bytes)
+            if not self._lost and self._open + first > self.most_bytes:
+                self._lost = too_long(self.most_bytes)
             if self._lost:
                 self.drop_open_line()
                 if end < 0:
@@ -288,25 +234,23 @@ class _Lines:
         torn = self._open > 0 or bool(self._lost)
         self.drop_open_line()
         yield from self.flush()
-        lines, first = damage.line_feeds, self._lines_read() + 1
+        lines, first = damage.line_feeds, self._next_line()
         if damage.is_last:
             lines += damage.ends_in_line or (torn and not lines)
         reason = damage.reason + (f"; {lines:,} lines seem to be lost, from line {first:,} on" if lines else "")
-        self._on_loss(Loss("damage", first, (lines or None) if damage.is_counted else None, reason))
+        self.on_loss(Loss("damage", first, (lines or None) if damage.is_counted else None, reason))
         self._counted += damage.line_feeds
-        for start in range(0, damage.line_feeds, self._block_bytes):
-            yield from _cut(b"\n" * min(damage.line_feeds - start, self._block_bytes), STEP_BYTES)
+        for start in range(0, damage.line_feeds, self.block_bytes):
+            yield from _cut(b"\n" * min(damage.line_feeds - start, self.block_bytes), STEP_BYTES)
             yield None
-        self._lost = "may lack its beginning, which is damaged" if self._after_damage == "drop" else ""
+        self._lost = "may lack its beginning, which is damaged" if self.after_damage == "drop" else ""
 
     def end(self) -> Iterator[memoryview | None]:
-        """Yield the rest at the end of the file."""
         yield from self._lose_line() if self._lost else self.flush()
 
     def flush(self) -> Iterator[memoryview | None]:
-        """Yield all pending text, and end the block."""
         yield from self._whole()
-        if self._block and self._block + self._open > self._block_bytes:
+        if self._block and self._block + self._open > self.block_bytes:
             yield from self._end_block()
         if self._open:
             size, self._open = self._open, 0
@@ -314,13 +258,15 @@ class _Lines:
         yield from self._end_block()
 
     def drop_open_line(self) -> None:
-        """Drop the pending text after the last line end."""
         self._pending.drop(self._open)
         self._open = 0
 
+    def _next_line(self) -> int:
+        return 1 + (self._counted if self.lines_read is None else self.lines_read())
+
     def _lose_line(self) -> Iterator[memoryview | None]:
         yield from self.flush()
-        self._on_loss(Loss("line", self._lines_read() + 1, 1, self._lost))
+        self.on_loss(Loss("line", self._next_line(), 1, self._lost))
         self._lost = ""
 
 
@@ -381,7 +327,6 @@ def _pieces(
 
 
 def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:
-    """Yield the decompressed data of a file from its beginning."""
     file.seek(0)
     if compression == "none":
         yield from iter(lambda: file.read(READ_BYTES), b"")
@@ -392,11 +337,11 @@ def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room
 def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decoding: Decoding) -> _Pieces:
     """Yield the data of a file in UTF-8; a file whose encoding is detected is read twice."""
     name, guessed = decoding.encoding, ""
-    if name == DETECT:
+    if name == encodings.DETECT:
         sound = (piece for piece in stored(None) if not isinstance(piece, _Damage))
         if (found := detect_encoding(sound)) is None:
             raise DamagedFileError("seems to be binary, in no encoding of text; set encoding if it is text", 1)
-        name, guessed = found, "" if found == "utf-8" else GUESSED
+        name, guessed = found, "" if found == "utf-8" else encodings.GUESSED
     begin, pieces = _begin_of(stored(room))
     if (marked := marked_encoding(begin)) is not None:
         name, guessed, begin = marked[0], "", begin if marked[0] == "utf-8" else begin[marked[1] :]
@@ -407,27 +352,22 @@ def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decodi
 
 
 def _begin_of(pieces: _Pieces) -> tuple[bytes, _Pieces]:
-    """Return enough bytes to detect a byte order mark, and the pieces after them."""
     begin = b""
     for piece in pieces:
         if isinstance(piece, _Damage):
             return begin, chain([piece], pieces)
         begin += piece
-        if len(begin) >= MARK_BYTES:
+        if len(begin) >= encodings.MARK_BYTES:
             break
     return begin, pieces
 
 
 def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
-    """Decode pieces to UTF-8.
-
-    In a wide encoding, damage ends the file, because the start of the next character is unknown.
-    """
     decoder = ToUtf8(name)
     for piece in pieces:
         if not isinstance(piece, _Damage):
             yield decoder.add(piece)
-        elif is_wide(name):
+        elif is_wide(name):  # the start of the next character is unknown
             raise DamagedFileError(piece.reason)
         else:
             decoder.restart()
@@ -435,14 +375,11 @@ def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
     yield decoder.add(b"", final=True)
 
 
-def _sound(
-    file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None
-) -> Iterator[bytes | memoryview | _Damage]:
+def _sound(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:
     """Decompress the sound members of a file, and describe the damage between them."""
-    members = Members(file, compression, checksums, room)
-    size = Path(file.name).stat().st_size
+    members, size = Members(file, compression, checksums, room), Path(file.name).stat().st_size
     if not size:
-        raise DamagedFileError("is cut: it ends before its compressed data does")
+        raise DamagedFileError(_CUT)
     offset: int | None = 0
     holds_any = False
     while offset is not None:
@@ -454,24 +391,18 @@ def _sound(
             offset = None
         except BrokenMemberError as broken:
             holds_any = True
-            counted = _LineFeeds()
-            end, offset = members.recover(broken, counted.add)
+            texts = _LineFeeds()
+            end, offset = members.recover(broken, texts.add)
             where = f" at byte {broken.offset:,}" if broken.offset else ""
-            reason = f"is corrupt{where}: {broken}"
-            if broken.is_cut and offset is None:
-                reason = "is cut: it ends before its compressed data does"
+            reason = _CUT if broken.is_cut and offset is None else f"is corrupt{where}: {broken}"
             is_counted = end is not None and end == (size if offset is None else offset)
-            yield _Damage(reason, counted.count, counted.ends_in_line, is_counted, offset is None)
+            yield _Damage(reason, texts.count, texts.ends_in_line, is_counted, offset is None)
     if not holds_any:
         raise DamagedFileError("holds zeros and no compressed data")
 
 
 class _LineFeeds:
-    """Counter of the line feeds in a text."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.ends_in_line = False
+    count, ends_in_line = 0, False
 
     def add(self, text: bytes) -> None:
         self.count += text.count(b"\n")

@@ -1,17 +1,13 @@
 """Compressed files (gzip, zstd), read member by member and yielding only data with a correct checksum.
 
 A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header has the flag.
-Data is yielded only after these have been compared. A member of up to ``HELD_BYTES`` is held in memory until then; a
-longer one is decompressed twice, the first time only to check it. A caller that can discard everything made of a file
-may compare checksums "last" and get data immediately; with ``short_whole``, short members are still checked first. A
-member without an end is broken as a whole.
+A member of up to ``HELD_BYTES`` is held in memory until these have been compared; a longer one is decompressed twice,
+the first time only to check it. A caller that can discard everything made of a file may compare checksums "last" and
+get data immediately; with ``short_whole``, short members are still checked first.
 
-Some zstd frames lack a checksum: the command ``zstd`` writes one, python-zstandard does not. In such a frame, damage is
-noticed only if decompression fails, if the length differs from that in the frame's header, or if the next bytes are not
-a frame. The last is the case if the header of a frame with a checksum has lost the flag.
+In a zstd frame without a checksum, as python-zstandard writes them, damage is noticed only if decompression fails, if
+the length differs from that in the frame's header, or if the next bytes are not a frame.
 
-A WARC file compressed as the standard requires has one member or frame per record. A record can then be read alone, and
-damage does not affect the records around it. Files compressed as a single member are also read.
 """
 
 import os
@@ -22,7 +18,6 @@ from functools import cached_property
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 from isal import isal_zlib
 
@@ -33,35 +28,26 @@ from longcrawl.sources.encodings import marked_encoding
 GZIP = b"\x1f\x8b\x08"
 MOST_HEADER_BYTES = 1 << 20
 """Maximum bytes of a gzip header, including its file name and comment, which have no limit in the format."""
-
 _CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 """Flags of the optional parts of a gzip header after its first ten bytes."""
-
 ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _DICTIONARY = 0x184D2A5D
 """Magic number of the skippable frame with a file's dictionary, by the convention for WARC files."""
-
 DICTIONARY_BYTES = 100 << 20
 """Maximum bytes of a dictionary frame; dictionaries have about 100 kB."""
-
 ZSTD_BLOCK_BYTES = 128 << 10
 """Maximum bytes of a block of a zstd frame, compressed or not (RFC 8878, 3.1.1.2.4)."""
-
 ZSTD_HAS_CHECKSUM = 0x04
 """Bit in a frame's descriptor for a checksum at the end of the frame."""
-
 ZSTD_WINDOW_BYTES = 128 << 20
 """Largest window of a zstd frame in bytes, which bounds the memory for decompression; that of ``zstd --long=27``."""
 
 
 class BrokenMemberError(SourceError):
-    """Error for a damaged member, or for bytes that are not a member.
+    """Error for a damaged member, or for bytes that are not a member, at the file position ``offset``.
 
-    Attributes:
-        offset: file position where it begins.
-        is_member: whether a member begins there.
-        is_cut: whether the file ends before the member does.
+    ``is_member`` is whether a member begins there, ``is_cut`` whether the file ends before the member does.
     """
 
     def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
@@ -70,15 +56,9 @@ class BrokenMemberError(SourceError):
 
 
 def rest_of_header(read: Callable[[int], bytes], begin: int, begun: bytes, read_bytes: int) -> bytes:
-    """Read the rest of a gzip header that has been read in part, stopping at the end of the file.
+    """Read the rest of a gzip header that has been read in part, because ISA-L rejects some headers in pieces.
 
-    ISA-L rejects some headers as damaged if they arrive in pieces.
-
-    Returns:
-        The bytes read; none if the header is complete, has no optional part, or is not a gzip header.
-
-    Raises:
-        BrokenMemberError: the header is too long.
+    Nothing is read if the header is complete or has no optional part; BrokenMemberError is raised if it is too long.
     """
     if begun[3:4] == b"\0":  # the common case of a ten-byte header, which ISA-L accepts in pieces
         return b""
@@ -144,10 +124,7 @@ def zstd_pieces(file: BinaryIO, offset: int) -> Iterator[bytes]:
 
 
 def _frame_follows(file: BinaryIO) -> bool:
-    """Return whether a frame, padding or the end of the file follows.
-
-    If a flipped bit has cleared the checksum flag of a header, the checksum follows instead.
-    """
+    """Return whether a frame, padding or the end of the file follows; if not, a flag for a checksum was lost."""
     place = file.tell()
     magic = file.read(4)
     file.seek(place)
@@ -159,7 +136,7 @@ def zstd_dictionary(file: BinaryIO) -> zstandard.ZstdCompressionDict | None:
     place = file.tell()
     file.seek(0)
     head, dictionary = file.read(8), None
-    if len(head) == 8 and int.from_bytes(head[:4], "little") == _DICTIONARY:
+    if int.from_bytes(head[:4], "little") == _DICTIONARY and len(head) == 8:
         dictionary = _dictionary(file, int.from_bytes(head[4:], "little"))
     file.seek(place)
     return dictionary
@@ -181,97 +158,29 @@ def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
 
 
 def read_exactly(file: BinaryIO, size: int, offset: int) -> bytes:
-    """Read ``size`` bytes of the member that begins at ``offset``.
-
-    Raises:
-        BrokenMemberError: the file ends first.
-    """
+    """Read ``size`` bytes of the member at ``offset``, or raise BrokenMemberError if the file ends first."""
     content = file.read(size)
     if len(content) < size:
         raise BrokenMemberError(offset, "the file ends within a compressed member", is_cut=True)
     return content
 
 
-SMALL_BYTES = 1 << 22
-"""Bytes up to which the added pieces are kept as they are."""
+def file_bytes(file: BinaryIO) -> int:
+    """Return the length of a file in bytes, and keep its position."""
+    place = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(place)
+    return size
 
-SHORT_BYTES = 1 << 18
-"""Bytes up to which the rest after a ``take`` is copied."""
 
 LARGE_BYTES = 36 << 20
-"""Bytes of the first array, enough for a block of lines and the piece that exceeds it."""
-
-
-class Gathered:
-    """Byte buffer, added to at the end and taken from at the beginning.
-
-    Large ``bytes`` of Python use pages of 4 KiB, each cleared by the system on its first write. NumPy's arrays use
-    pages of 2 MiB.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes | memoryview] = []
-        self._array: npt.NDArray[np.uint8] | None = None
-        self._size = 0
-
-    def __len__(self) -> int:
-        """Return the number of bytes."""
-        return self._size
-
-    def add(self, piece: bytes | memoryview) -> None:
-        """Append bytes."""
-        end = self._size + len(piece)
-        if not self._size or (self._array is None and end <= SMALL_BYTES):
-            self._pieces.append(piece)
-        else:
-            self._grow(end)
-            self._view()[self._size : end] = piece
-        self._size = end
-
-    def add_lent(self, piece: memoryview) -> None:
-        """Append bytes of a buffer that may change afterwards."""
-        self.add(piece if self._array is not None else bytes(piece))
-
-    def drop(self, count: int) -> None:
-        """Drop bytes from the end."""
-        self._size -= count
-        if self._array is None:
-            self._pieces = [b"".join(self._pieces)[: self._size]]
-
-    def take(self, count: int | None = None) -> memoryview:
-        """Take ``count`` bytes from the beginning, or all of them."""
-        size = self._size if count is None else count
-        taken, rest = self._view()[:size], self._view()[size : self._size]
-        self._pieces, self._array, self._size = [], None, 0
-        if rest:
-            self.add(rest if len(rest) > SHORT_BYTES else bytes(rest))  # a short rest must not keep a long array alive
-        return taken.toreadonly()
-
-    def pieces(self) -> list[bytes | memoryview]:
-        """Return all bytes, as separate pieces if they are few."""
-        return self._pieces if self._array is None else [self._array.data[: self._size].toreadonly()]
-
-    def _view(self) -> memoryview:
-        if self._array is not None:
-            return self._array.data
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
-        return memoryview(self._pieces[0])
-
-    def _grow(self, size: int) -> None:
-        """Make room for ``size`` bytes."""
-        if self._array is not None and len(self._array) >= size:
-            return
-        before = self._view()[: self._size] if self._pieces or self._array is not None else memoryview(b"")
-        self._array = np.empty(max(LARGE_BYTES, size + size // 4), np.uint8)
-        self._array.data[: len(before)] = before
-        self._pieces = []
+"""Bytes of a large array, enough for a block of lines and the piece that exceeds it."""
 
 
 class Window:
     """Byte buffer in one reused array, added to at the end and taken from at the beginning.
 
-    Python would request ``bytes`` of some hundred kB from the system each time, page by page.
+    ``bytes`` of some hundred kB would be requested from the system each time, page by page.
     """
 
     def __init__(self) -> None:
@@ -304,10 +213,6 @@ class Window:
             self.room(len(piece))[:] = piece
         self._end += len(piece)
 
-    def clear(self) -> None:
-        """Drop all bytes."""
-        self._begin = self._end = 0
-
     def drop(self, count: int) -> None:
         """Drop bytes from the end."""
         self._end -= count
@@ -326,39 +231,28 @@ Compression = Literal["none", "gzip", "zstd"]
 
 Room = Callable[[int], memoryview]
 """Returns memory for decompressed zstd data whose checksums are compared last, given a number of bytes."""
-
 READ_BYTES = 65_536
 """Bytes read at a time from an uncompressed file, and when searching for a member."""
-
 GZIP_READ_BYTES = 1 << 17
 """Bytes of gzip data read at a time; each piece costs a dozen calls, whose code has left the caches by then."""
-
 PIECE_BYTES = 1 << 20
 """Maximum bytes that a piece of gzip data decompresses to at a time."""
-
 WHOLE_BYTES = 4 << 20
 """Maximum bytes of data of a member that is one event, see ``Members.events``."""
-
 HELD_BYTES = 32 << 20
 """Maximum bytes of a member's data held in memory until its checksum has been compared."""
-
 ZSTD_PIECE_BYTES = 1 << 19
 """Bytes decompressed from a zstd frame at a time."""
-
 CAREFUL_BYTES = 4_096
 """Bytes of a broken member read at a time; a power of two."""
-
 RECOVERIES = 8
 """Limit on the search for sound members after broken ones, in lengths of the file."""
-
 PROBE_BYTES = 512
 """Bytes read to detect whether a member begins at a position."""
-
 _OTHERS = re.compile(rb"(?P<xz>\xfd7zXZ\0)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<lz4>\x04\x22\x4d\x18)|(?P<zip>PK\x03\x04)")
 """Magic numbers of other compressed formats."""
 _NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Control characters that do not occur in text."""
-
 _GZIP_ERROR: Any = isal_zlib.error
 
 
@@ -391,12 +285,9 @@ def compression_of(file: BinaryIO) -> Compression:
 
 
 def stored_compression(file: BinaryIO, name: str) -> Compression:
-    """Detect the compression of a text file from its first bytes.
+    """Detect the compression of a text file from its first bytes; SourceError if it is not supported.
 
     The name decides only if the bytes are neither text nor the start of compressed data, and so are damaged.
-
-    Raises:
-        SourceError: the compression is not supported.
     """
     found = compression_of(file)
     file.seek(0)
@@ -424,10 +315,7 @@ class Members:
         *,
         short_whole: bool = False,
     ) -> None:
-        """Set how members are read.
-
-        With ``short_whole``, a short member is one event after its checksum even if other checksums are compared last.
-        """
+        """Set how members are read; ``short_whole`` holds back short ones until their checksums are compared."""
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
         self._short_whole = short_whole
@@ -436,39 +324,31 @@ class Members:
         """Decompress the file from the beginning of a member on, yielding all or nothing of each member.
 
         A member of up to ``WHOLE_BYTES`` is one event if checksums are compared first or ``short_whole`` is set. A gzip
-        member in one piece always is. If checksums are compared last, all other data is yielded immediately.
-
-        Raises:
-            BrokenMemberError: a member is damaged; reading stops at the first one.
-            UncheckedDataError: the same, after data of the member has been yielded.
+        member in one piece always is. If checksums are compared last, all other data is yielded immediately. A damaged
+        member raises BrokenMemberError, or UncheckedDataError if some of its data has been yielded.
         """
         if self.compression == "none":
-            yield from self._plain(offset)
-            return
-        if self.checksums == "last":
-            yield from self._at_once(offset)
-            return
-        yield from self._checked(offset)
+            self.file.seek(offset)
+            while piece := self.file.read(READ_BYTES):
+                yield Event("data", data=piece)
+        else:
+            yield from self._at_once(offset) if self.checksums == "last" else self._checked(offset)
 
     def _checked(self, offset: int) -> Iterator[Event]:
-        begin, held, size = Event("begin"), Gathered(), 0
+        begin, held, size = Event("begin"), list[Event](), 0
         for event in self._unchecked(offset, WHOLE_BYTES):
             if event.kind == "member":
                 yield event
             elif event.kind == "begin":
-                begin, held, size = event, Gathered(), 0
+                begin, held, size = event, [], 0
             elif event.kind == "data":
                 size += len(event.data)
-                if size <= HELD_BYTES:
-                    held.add(event.data)
-                elif held:
-                    held = Gathered()
+                held.append(event)
+                if size > HELD_BYTES:
+                    held.clear()
             else:
                 yield begin
-                if size > HELD_BYTES:
-                    yield from self._again(begin.offset)
-                else:
-                    yield from (Event("data", data=piece) for piece in held.pieces())
+                yield from held if size <= HELD_BYTES else self._again(begin.offset)
                 yield event
 
     def _at_once(self, offset: int) -> Iterator[Event]:
@@ -489,8 +369,8 @@ class Members:
         in a malicious file, each byte could begin a member that breaks at the end of the file.
 
         Returns:
-            The end of the member if it has one and its length matches, so that only its checksum is wrong; otherwise
-            None. Then the next position at which a member begins and its first bytes can be decompressed, or None.
+            The end of the member if its length matches, so that only its checksum is wrong, else None. Then the next
+            position at which a member begins and its first bytes can be decompressed, or None.
         """
         if self.compression == "none":
             return None, None
@@ -502,12 +382,14 @@ class Members:
         return end, self._next(broken.offset + 1)
 
     def _next(self, after: int) -> int | None:
-        for offset in occurrences(self.file, GZIP if self.compression == "gzip" else ZSTD, after):
+        is_gzip = self.compression == "gzip"
+        for offset in occurrences(self.file, GZIP if is_gzip else ZSTD, after):
             place = self.file.tell()
             if self._to_spend < 0:
                 return None
             try:
-                if any(event.data for event in self._start(offset)):
+                events = self._gzip(offset, PROBE_BYTES, PROBE_BYTES) if is_gzip else self._zstd(offset, 1)
+                if next((event.data for event in events if event.kind != "begin"), b""):
                     return offset
             except BrokenMemberError:
                 pass
@@ -516,7 +398,7 @@ class Members:
         return None
 
     def _read_gzip(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
-        """Read a broken gzip member in shrinking steps, undoing each failed step, which yields nothing."""
+        """Read a broken gzip member in shrinking steps, undoing each failed step."""
         stream, step, size = zlib.decompressobj(31), CAREFUL_BYTES, 0
         while not stream.eof:
             self.file.seek(offset)
@@ -538,7 +420,6 @@ class Members:
         return offset, None
 
     def _read_zstd(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
-        """Read a broken zstd frame piece by piece."""
         try:
             stream = self._zstd_decompressor.decompressobj()
             for piece in zstd_pieces(self.file, offset):
@@ -551,10 +432,7 @@ class Members:
 
     @cached_property
     def _to_spend(self) -> int:
-        place = self.file.tell()
-        size = self.file.seek(0, os.SEEK_END)
-        self.file.seek(place)
-        return RECOVERIES * (size + READ_BYTES)
+        return RECOVERIES * (file_bytes(self.file) + READ_BYTES)
 
     def _unchecked(self, offset: int, whole_bytes: int = 0) -> Iterator[Event]:
         read = self._gzip if self.compression == "gzip" else self._zstd
@@ -570,23 +448,9 @@ class Members:
                 yield event
         self.file.seek(place)
 
-    def _start(self, offset: int) -> Iterator[Event]:
-        """Yield the events of a member up to its first data."""
-        found = self._gzip(offset, PROBE_BYTES, PROBE_BYTES) if self.compression == "gzip" else self._zstd(offset, 1)
-        for event in found:
-            yield event
-            if event.kind != "begin":
-                return
-
-    def _plain(self, offset: int) -> Iterator[Event]:
-        self.file.seek(offset)
-        while piece := self.file.read(READ_BYTES):
-            yield Event("data", data=piece)
-
     def _gzip(
         self, offset: int, read_bytes: int = GZIP_READ_BYTES, piece_bytes: int = PIECE_BYTES, *, whole_bytes: int = 0
     ) -> Iterator[Event]:
-        """Decompress member after member; one of up to ``whole_bytes``, or of a single piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, and inflating limits the speed of reading.
         self.file.seek(offset)
         member, stream, pending = _Member(offset, 0), None, False
@@ -614,7 +478,6 @@ class Members:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
 
     def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES, *, whole_bytes: int = 0) -> Iterator[Event]:
-        """Decompress frame after frame, ``piece_bytes`` at a time; a frame of up to ``whole_bytes`` is one event."""
         self.file.seek(offset)
         while magic := self.file.read(4):
             if is_skippable(magic):
@@ -644,7 +507,6 @@ class Members:
             yield from frame.events(b"", offset)
 
     def _decompressed(self, stream: zstandard.ZstdDecompressionReader, size: int) -> bytes | memoryview:
-        """Return the next ``size`` bytes of a frame, or fewer at its end."""
         if self._room is None:
             return stream.read(size)
         room = self._room(size)
@@ -664,7 +526,7 @@ def decompress_beginning(content: bytes, most_bytes: int) -> bytes:
 
 
 class _Member:
-    """State of a member being decompressed, which becomes one event if it is short or a single piece."""
+    """A member being decompressed, which becomes one event if it is short or a single piece."""
 
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
@@ -687,13 +549,10 @@ class _Member:
 
 
 class _Pieces:
-    """File object over the pieces of a frame, for zstandard to read from."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
 
     def read(self, _: int = -1) -> bytes:
-        """Return the next piece, whatever its length."""
         return next(self._pieces, b"")
 
 

@@ -6,47 +6,27 @@ resumes in the next member that can be decompressed, at the first line that begi
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple, get_args
 
 from longcrawl.core.sources import BadFiles, is_utf8
-from longcrawl.sources.compressed import (
-    GZIP,
-    BrokenMemberError,
-    Event,
-    Members,
-    Window,
-    compression_of,
-    decompress_beginning,
-    occurrences,
-)
+from longcrawl.sources import compressed
+from longcrawl.sources.compressed import BrokenMemberError, Members, Window, compression_of, file_bytes
 
 HEADER_BYTES = 1 << 20
 """Maximum bytes of the header of a record or an HTTP message."""
-
 Name = Literal[
-    "content-encoding",
-    "content-language",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "warc-date",
-    "warc-identified-content-language",
-    "warc-identified-payload-type",
-    "warc-record-id",
-    "warc-target-uri",
-    "warc-truncated",
-    "warc-type",
-]
+    "content-encoding", "content-language", "content-length", "content-type", "transfer-encoding", "warc-date",
+    "warc-identified-content-language", "warc-identified-payload-type", "warc-record-id", "warc-target-uri",
+    "warc-truncated", "warc-type",
+]  # fmt: skip
 NAMES: tuple[Name, ...] = get_args(Name)
 """Names of the fields that are read, in lower case for comparison."""
-
 Fields = Mapping[Name, str]
 """Field values by name; the values of a repeated field are joined by a comma."""
-
 _LENGTH = re.compile(r"\d{1,18}")
 
 
@@ -83,10 +63,8 @@ def length_of(fields: Fields) -> int | None:
 
 MOST_NAMED = 10
 """Maximum number of lost stretches named per file; all are counted."""
-
 MOST_REASONS = 3
 """Maximum number of reasons named per stretch."""
-
 ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 
 
@@ -146,70 +124,49 @@ class _Edges:
     """Edges of members as increasing positions with their offsets in the file, found by bisection."""
 
     def __init__(self) -> None:
-        self._positions: list[int] = []
-        self._offsets: list[int] = []
-        self._first = 0
-        """Number of dropped edges that are still in the lists."""
+        self._edges, self._first = list[tuple[int, int]](), 0
+        """The edges, and the number of dropped ones that are still in the list."""
 
     def add(self, position: int, offset: int) -> None:
-        self._positions.append(position)
-        self._offsets.append(offset)
-
-    def clear(self) -> None:
-        self._positions.clear()
-        self._offsets.clear()
-        self._first = 0
+        self._edges.append((position, offset))
 
     def ends_at(self, position: int) -> bool:
-        """Return whether the last edge is at a position."""
-        return len(self._positions) > self._first and self._positions[-1] == position
+        return len(self._edges) > self._first and self._edges[-1][0] == position
 
-    def replace_last(self, offset: int) -> None:
-        self._offsets[-1] = offset
+    def replace_last(self, position: int, offset: int) -> None:
+        self._edges[-1] = position, offset
 
     def drop_before(self, position: int) -> int | None:
         """Drop the edges before a position, and return the offset of the last one dropped, or None."""
-        first = bisect_left(self._positions, position, self._first)
-        dropped = self._offsets[first - 1] if first > self._first else None
+        first = bisect_left(self._edges, (position,), self._first)
+        dropped = self._edges[first - 1][1] if first > self._first else None
         self._first = first
-        if 2 * first > len(self._positions):
-            del self._positions[:first], self._offsets[:first]
+        if 2 * first > len(self._edges):
+            del self._edges[:first]
             self._first = 0
         return dropped
 
-    def last_until(self, position: int) -> int | None:
-        """Return the offset of the last edge at or before a position."""
-        found = bisect_right(self._positions, position, self._first)
-        return self._offsets[found - 1] if found > self._first else None
-
-    def first_within(self, first: int, last: int) -> tuple[int, int] | None:
-        """Return position and offset of the first edge between two positions, both included."""
-        found = bisect_left(self._positions, first, self._first)
-        if found == len(self._positions) or self._positions[found] > last:
-            return None
-        return self._positions[found], self._offsets[found]
+    def first_within(self, first: int, last: int) -> tuple[int, int] | tuple[None, None]:
+        found = bisect_left(self._edges, (first,), self._first)
+        return self._edges[found] if found < len(self._edges) and self._edges[found][0] <= last else (None, None)
 
 
 class Stream:
     """Decompressed bytes of a file from the beginning of a member up to damage, with the edges of members."""
 
     def __init__(self, members: Members, offset: int) -> None:
-        self._members, self.compression = members, members.compression
-        self._window = Window()
-        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
-        self._unread: deque[tuple[int, int]] = deque()
-        """Beginnings of members that have not yet been checked for a record."""
+        self.members, self.compression = members, members.compression
         self.damage: BrokenMemberError | None = None
         self.open(offset)
 
     def open(self, offset: int) -> None:
         """Continue at an offset of the file; positions in an uncompressed file equal offsets."""
-        self._events = self._members.events(offset)
+        self._events = self.members.events(offset)
         self.position = offset if self.compression == "none" else 0
-        self._window.clear()
-        for edges in (self._begins, self._ends, self._records):
-            edges.clear()
-        self._unread.clear()
+        self._window = Window()
+        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
+        self._unread = deque[tuple[int, int]]()
+        """Beginnings of members that have not yet been checked for a record."""
         self._member = offset
         self.ended = False
 
@@ -239,24 +196,18 @@ class Stream:
         self._ends.drop_before(self.position)
         self._records.drop_before(self.position)
 
-    def place(self, position: int) -> int:
-        """Return the file offset of a position, or of the member that contains it."""
-        if self.compression == "none":
-            return position
-        found = self._begins.last_until(position)
-        return self._member if found is None else found
+    def place(self) -> int:
+        """Return the file offset of the current position, or of the member that contains it."""
+        return self._member if (begin := self.begin()) is None else begin
 
-    def begin_at(self, position: int) -> int | None:
-        """Return the offset of the member that begins at a position, or None."""
-        if self.compression == "none":
-            return position
-        found = self._begins.first_within(position, position)
-        return found and found[1]
+    def begin(self) -> int | None:
+        """Return the offset of the member that begins at the current position, or None."""
+        here = self.position
+        return here if self.compression == "none" else self._begins.first_within(here, here)[1]
 
     def end_within(self, first: int, last: int) -> int | None:
         """Return the offset of the first end of a member between two positions, or None."""
-        found = self._ends.first_within(first, last)
-        return found and found[1]
+        return self._ends.first_within(first, last)[1]
 
     def record_within(self, first: int, last: int) -> int | None:
         """Return the first position between two, both excluded, at which a member begins with a record."""
@@ -264,39 +215,22 @@ class Stream:
             begin, offset = self._unread.popleft()
             if begin >= self.position and begins_with(self.buffer, MAGIC, begin - self.position):
                 self._records.add(begin, offset)
-        found = self._records.first_within(first + 1, last - 1)
-        return found and found[0]
-
-    def file_bytes(self) -> int:
-        """Return the length of the file in bytes."""
-        file = self._members.file
-        here = file.tell()
-        size = file.seek(0, 2)
-        file.seek(here)
-        return size
+        return self._records.first_within(first + 1, last - 1)[0]
 
     def _pull(self) -> None:
-        if (event := self._next()) is not None:
-            self._add(event)
-
-    def _next(self) -> Event | None:
-        """Return the next event, or None at the end or at damage."""
         try:
             event = next(self._events, None)
         except BrokenMemberError as damage:
             self.damage, event = damage, None
         self.ended = event is None
-        return event
-
-    def _add(self, event: Event) -> None:
-        for part in event.parts():
+        for part in event.parts() if event is not None else ():
             here = self.position + len(self._window)
             if part.kind == "data":
                 self._window.add(part.data)
             elif part.kind == "begin":
                 # Members may be empty; of those that begin at one position, the last contains the data.
                 if self._begins.ends_at(here):
-                    self._begins.replace_last(part.offset)
+                    self._begins.replace_last(here, part.offset)
                 else:
                     self._begins.add(here, part.offset)
                     self._unread.append((here, part.offset))
@@ -311,16 +245,13 @@ def begins_with(buffer: memoryview, what: bytes, start: int = 0) -> bool:
 
 STEP_BYTES = 1 << 16
 """Bytes held at a time of a record that is too long."""
-
 FIRST_BYTES = (1 << 10, 1 << 14)
 """Bytes of a member that usually hold its record's header, and bytes to try if the header is long."""
-
 FIRST_DATA_BYTES = 1 << 16
 """Maximum bytes that the beginning of a member is decompressed to."""
-
 FALSE_BEGINNINGS = 16
 """Number of false beginnings of members allowed in a file, in addition to one per record."""
-
+_CUT = "the file ends within a record"
 _MISPLACED = "a record's Content-Length does not lead to the next record"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
@@ -357,7 +288,7 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
             # Bytes that are not a member may be one whose first bytes are damaged.
             records = (begun.count or int(not reader.noted_damage)) if damage.is_member else None
             lost.open(damage.offset, str(damage), records=records)
-            if offset is None and end == stream.file_bytes():
+            if offset is None and end == file_bytes(file):
                 lost.close(end)
     if number == 0:
         lost.open(0, "holds no record of a web archive", records=0)
@@ -367,8 +298,8 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
 def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
     """Return the ids of records of some types from the beginnings of gzip members, or None if these do not suffice.
 
-    They suffice if each member holds one record: the length at the end of a member has to be that of its record and the
-    line ends after it. Damage after a header is not noticed.
+    They suffice if each member holds one record, so that the length at its end is that of the record and the line ends
+    after it. Damage after a header is not noticed.
     """
     ids, length, members, others = list[str](), 0, 0, 0
     for before, first in _beginnings(file):
@@ -390,13 +321,12 @@ def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
 def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     """Yield the four bytes before each possible beginning of a gzip member, and the first bytes from it.
 
-    The last pair, at the end of the file, has no first bytes. Nothing is yielded if the file does not begin with a
-    member.
+    The last pair, at the end of the file, has no first bytes. A file that does not begin with a member has none.
     """
     file.seek(0)
-    if file.read(len(GZIP)) != GZIP:
+    if file.read(len(compressed.GZIP)) != compressed.GZIP:
         return
-    for offset in occurrences(file, GZIP, 0):
+    for offset in compressed.occurrences(file, compressed.GZIP, 0):
         place, before = file.tell(), min(offset, 4)
         file.seek(offset - before)
         found = file.read(before + FIRST_BYTES[-1])
@@ -407,9 +337,9 @@ def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_first(first: bytes) -> tuple[Fields, int]:
-    """Return the fields and length of the record at the beginning of a member, or no fields and 0 if there is none."""
+    """Return the fields and length of the record at the beginning of a member, or no fields and 0."""
     for size in FIRST_BYTES:
-        data = decompress_beginning(first[:size], FIRST_DATA_BYTES)
+        data = compressed.decompress_beginning(first[:size], FIRST_DATA_BYTES)
         if not _VERSION.match(data):
             break
         end = _HEADER_END.search(data, 0, HEADER_BYTES)
@@ -420,14 +350,12 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
-    """Parse the header of a record, as UTF-8 if it is valid, and return its fields and Content-Length or None."""
+    """Parse the header of a record, in UTF-8 or Latin-1, and return its fields and Content-Length or None."""
     fields = parse_fields(header, "utf-8" if not header.isascii() and is_utf8(header) else "latin-1")
     return fields, length_of(fields)
 
 
 class _Reader:
-    """Splitter of a stream into records."""
-
     def __init__(self, stream: Stream, most_bytes: int, lost: Lost, number: int) -> None:
         self._stream, self._most_bytes, self._lost = stream, most_bytes, lost
         self.number = number
@@ -435,41 +363,33 @@ class _Reader:
         """Whether the record lost to the stream's damage has been counted."""
 
     def records(self) -> Iterator[Record]:
-        """Yield the whole records of the stream."""
         stream = self._stream
-        while True:
-            if not self._at_bytes():
-                return
+        while self._at_bytes():
             if not (stream.fill(len(MAGIC)) and begins_with(stream.buffer, MAGIC)):
                 is_arc = begins_with(stream.buffer, b"filedesc:")
                 self._note(ARC_FILE if is_arc else "no record begins here", records=0)
                 self._scan(0)
-                continue
-            if (record := self._record()) is not None:
+            elif (record := self._record()) is not None:
                 if self._lost.is_open:
                     record = self._close_lost(record)
                 self.number += 1
                 yield record
 
     def _close_lost(self, record: Record) -> Record:
-        """Note that reading resumes at a record, or after it if it has no offset.
-
-        Without an offset, the returned record has a copy of its block, because the buffer moves on.
-        """
+        """Note that reading resumes at a record, or after it if it has no offset."""
         if record.offset is not None:
             self._lost.close(record.offset)
             return record
+        # The buffer moves on.
         kept = record._replace(block=record.block and memoryview(bytes(record.block)))
         self._at_bytes()
-        self._lost.close(self._stream.place(self._stream.position))
+        self._lost.close(self._stream.place())
         return kept
 
     def _at_bytes(self) -> bool:
-        """Skip line ends, and return whether anything follows."""
         stream = self._stream
         while stream.fill(1):
-            blank = _blank(stream.buffer, 0)
-            stream.drop(blank)
+            stream.drop(_blank(stream.buffer, 0))
             if stream.buffer:
                 return True
         return False
@@ -479,13 +399,11 @@ class _Reader:
         stream = self._stream
         head = self._head_bytes()
         if head is None or not _VERSION.match(stream.buffer):
-            self._note("a record's header has no end, or begins with no version")
-            self._scan(1)
+            self._reject("a record's header has no end, or begins with no version")
             return None
         fields, length = _parse_head(bytes(stream.buffer[:head]))
         if length is None:
-            self._note("a record's header has no Content-Length")
-            self._scan(1)
+            self._reject("a record's header has no Content-Length")
             return None
         if length > self._most_bytes:
             return self._pass_over(fields, head, length)
@@ -499,25 +417,23 @@ class _Reader:
         if stream.record_within(begin, begin + end) is not None:
             reason = "a record is shorter than its Content-Length"
         elif not whole:
-            reason = self._why("the file ends within a record")
+            reason = self._why(_CUT)
         else:
             after, well = self._after(end)
             reason = "" if well else self._why(_MISPLACED)
         if reason:
-            self._note(reason)
-            self._scan(1)
+            self._reject(reason)
             return None
-        return self._finish(fields, stream.buffer[head:end], begin, end, after)
+        return self._finish(fields, stream.buffer[head:end], end, after, stream.begin())
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
         """Skip a record that is too long without ever holding it."""
         stream = self._stream
         begin, end = stream.position, stream.position + head + length
-        offset, records = stream.begin_at(begin), 1
+        offset, records = stream.begin(), 1
         if stream.compression == "none":
-            if end > stream.file_bytes():
-                self._note(self._why("the file ends within a record"))
-                self._scan(1)
+            if end > file_bytes(stream.members.file):
+                self._reject(self._why(_CUT))
                 return None
             stream.open(end)
         else:
@@ -528,13 +444,12 @@ class _Reader:
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
-        return self._finish(fields, None, begin, 0, after, offset)
+        return self._finish(fields, None, 0, after, offset)
 
     def _drop_until(self, begin: int, end: int) -> int:
         """Drop the bytes up to a position, or up to a member before it that begins with a record.
 
-        Returns:
-            Number of records that seem to begin in the dropped bytes, which cannot be read again.
+        Returns the number of records that seem to begin in the dropped bytes.
         """
         stream, dropped = self._stream, _Beginnings()
         while stream.position < end:
@@ -549,13 +464,10 @@ class _Reader:
         dropped.add(bytes(stream.buffer[: len(MAGIC)]))  # may complete a beginning that was partly dropped
         return dropped.count
 
-    def _finish(
-        self, fields: Fields, block: memoryview | None, begin: int, end: int, after: int, offset: int | None = None
-    ) -> Record:
+    def _finish(self, fields: Fields, block: memoryview | None, end: int, after: int, offset: int | None) -> Record:
         """Make the record with a block up to ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
         stop = stream.position + after
-        offset = stream.begin_at(begin) if offset is None else offset
         last = stop if stream.compression == "none" else stream.end_within(stream.position + end, stop)
         length = None if offset is None or last is None else last - offset
         record = Record(self.number, None if length is None else offset, length, fields, block)
@@ -564,46 +476,43 @@ class _Reader:
 
     def _after(self, end: int) -> tuple[int, bool]:
         """Return the end of the line ends after a block, and whether what follows shows that the block is whole."""
-        stream = self._stream
-        after = end
+        stream, after = self._stream, end
         while after - end < HEADER_BYTES and stream.fill_within_member(after + 1):
-            blank = _blank(stream.buffer, after)
-            after += blank
+            after += _blank(stream.buffer, after)
             if after < len(stream.buffer):
                 break
-        first, last = stream.position + end, stream.position + after
-        if stream.compression != "none" and stream.end_within(first, last) is not None:
+        is_packed, here = stream.compression != "none", stream.position
+        if is_packed and stream.end_within(here + end, here + after) is not None:
             return after, True
         if after == len(stream.buffer):
-            return after, stream.compression == "none" and stream.damage is None
+            return after, not is_packed and stream.damage is None
         stream.fill(after + len(MAGIC))
         follows = begins_with(stream.buffer, MAGIC, after) or stream.buffer[end:after] == _RECORD_END
         return after, follows
 
     def _head_bytes(self) -> int | None:
         """Return the length of the header with its empty line, or None if another record begins first."""
-        stream = self._stream
-        size = 1 << 10
+        stream, size = self._stream, 1 << 10
         while True:
             more = stream.fill(size)
-            found = _HEADER_END.search(stream.buffer, 0, HEADER_BYTES)
-            end = found and (found.end() if found["empty"] else -1)
-            if end is not None:
-                return end if end > 0 else None
+            if (found := _HEADER_END.search(stream.buffer, 0, HEADER_BYTES)) is not None:
+                return found.end() if found["empty"] else None
             if not more or size >= HEADER_BYTES:
                 return None
             size *= 4
 
     def _why(self, reason: str) -> str:
-        """Return why a record is lost: the stream's damage if there is any, else ``reason``."""
         if self._stream.damage is None:
             return reason
         self.noted_damage = True
         return str(self._stream.damage)
 
     def _note(self, reason: str, offset: int | None = None, *, records: int = 1) -> None:
-        stream = self._stream
-        self._lost.open(stream.place(stream.position) if offset is None else offset, reason, records=records)
+        self._lost.open(self._stream.place() if offset is None else offset, reason, records=records)
+
+    def _reject(self, reason: str) -> None:
+        self._note(reason)
+        self._scan(1)
 
     def _scan(self, start: int) -> None:
         """Skip to the next line or member that begins with ``WARC/``, or to the end."""
