@@ -4,6 +4,11 @@ The kernels handle the common form of a line exactly and pass every other line t
 status other than 0 was not understood by the kernels, which does not mean that it is wrong. ``json.loads`` accepts
 every line that the kernels accept, and returns the same values, as the tests check. A lone surrogate escape
 (``U+D800``), which is not valid in UTF-8, becomes U+FFFD, and the last value of a repeated key counts.
+
+Kernels share these arrays: ``data`` (uint8 [bytes], the text of all lines); of one field, ``spans`` (int64 [lines, 2],
+the first byte of each value and one past its last, without quotes) and ``kinds`` (uint8 [lines], ``ABSENT`` to
+``NESTED``); and ``status`` (uint8 [lines], 0 if the line was understood, else ``OTHER``, ``BLANK`` or ``INEXACT``).
+
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -15,7 +20,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +40,7 @@ from longcrawl.kernels.memory import (
     find_rare_leads,
     find_string_stops,
     find_surrogate_leads,
+    four_at,
     lowest_bit,
     put_byte,
     put_four,
@@ -44,19 +50,16 @@ from longcrawl.sources.compressed import LARGE_BYTES
 from longcrawl.sources.files import DamagedFileError
 
 QUOTE, BACKSLASH, MINUS, DOT = 34, 92, 45, 46
+_NULL, _TRUE, _FALS = (int.from_bytes(word, "little") for word in (b"null", b"true", b"fals"))
 
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 _HEX = np.full(256, 255, dtype=np.uint8)
-for _digit, _byte in enumerate(b"0123456789abcdef"):
-    _HEX[_byte] = _digit
-for _digit, _byte in enumerate(b"ABCDEF"):
-    _HEX[_byte] = 10 + _digit
+_HEX[list(b"0123456789abcdef")] = range(16)
+_HEX[list(b"ABCDEF")] = range(10, 16)
 
 ESCAPES = np.zeros(256, dtype=np.uint8)
-for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    ESCAPES[_byte] = _meaning
-
+ESCAPES[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 
 _POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
@@ -77,12 +80,10 @@ def _hex4(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
-    r"""Decode ``\uXXXX`` or a surrogate pair, and write the character as UTF-8.
+    r"""Decode ``\uXXXX`` or a surrogate pair, and write the character as UTF-8, U+FFFD for a lone surrogate.
 
-    A lone surrogate is written as U+FFFD. Four bytes may be written; nothing is written if ``out`` is 0.
-
-    Returns:
-        The position after the escape, or -1 if it is invalid, and the address after the written character.
+    Four bytes may be written; nothing is written if ``out`` is 0. Returns the position after the escape, or -1 if it is
+    invalid, and the address after the written character.
     """
     code = _hex4(data, at + 2, end) if at + 1 < end and data[at + 1] == 117 else -1
     if code < 0:
@@ -130,8 +131,8 @@ def _character_bytes(data: Any, at: int, end: int) -> int:
 def _is_utf8_span(data: Any, start: int, end: int) -> bool:
     """Return whether bytes are UTF-8, checking 64 at a time.
 
-    Continuation bytes must occur exactly where the leading bytes require them. Characters of four bytes, and bytes that
-    begin no character, are checked one by one, because the bit masks are not enough for them.
+    Continuation bytes must occur exactly where the leading bytes require them. The bit masks are not enough for
+    characters of four bytes and bytes that begin no character, which are checked one by one.
     """
     first, at = np.int64(data.ctypes.data), start
     second = third = fourth = least = surrogate = np.uint64(0)
@@ -176,19 +177,11 @@ def _is_utf8_span(data: Any, start: int, end: int) -> bool:
 
 @compiled
 def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]:
-    r"""Read a JSON string after its opening quote, and write it with its escapes resolved.
+    """Read a JSON string after its opening quote at ``at``, and write it with its escapes resolved.
 
-    Args:
-        data: uint8 [bytes].
-        at: position of the first byte of the string.
-        end: position where the data ends.
-        out: address to write to, or 0 for none. A string is never longer than its source; up to 64 bytes after it may
-            be
-            overwritten.
-
-    Returns:
-        The position of the closing quote (-1 if there is none or the string is not valid JSON), the address after the
-        last byte written, and whether the string has escapes. UTF-8 is not checked.
+    ``out`` is an address to write to, or 0 for none; a string is never longer than its source, but up to 64 bytes after
+    it may be overwritten. Returned are the position of the closing quote (-1 if there is none or the string is not
+    valid JSON), the address after the last byte written, and whether the string has escapes. UTF-8 is not checked.
     """
     first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
     while at + 128 <= end:  # the rest of a block after an escape is also read 64 bytes at a time
@@ -244,8 +237,7 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
 def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
     """Read a JSON number, and return its value, its end (-1 if it is not a number) and whether the value is exact.
 
-    Exact means correctly rounded. Digits up to 2**53 times or over a power of ten up to 10**22 are rounded only once
-    (Clinger, 1990).
+    Exact means correctly rounded: digits up to 2**53 times or over a power of ten up to 10**22 (Clinger, 1990).
     """
     start = at
     negative = at < end and data[at] == MINUS
@@ -291,28 +283,18 @@ def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
 @compiled
 def end_of_word(data: Any, at: int, end: int) -> int:
     """Return the position after ``true``, ``false`` or ``null``, or -1."""
-    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+    if at + 4 > end:
+        return -1
+    word = four_at(np.int64(data.ctypes.data) + at)
+    if word in (_NULL, _TRUE):
         return at + 4
-    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
-        return at + 4
-    if (
-        at + 5 <= end
-        and data[at] == 102
-        and data[at + 1] == 97
-        and data[at + 2] == 108
-        and data[at + 3] == 115
-        and data[at + 4] == 101
-    ):
-        return at + 5
-    return -1
+    return at + 5 if word == _FALS and at + 5 <= end and data[at + 4] == 101 else -1
 
 
 ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)
 """Kinds of field values: absent, null, text without or with escapes, number, true or false, and list or object."""
-
 OTHER, BLANK, INEXACT = 1, 2, 3
 """Line statuses: not understood, white space only, and understood except for a value that Python has to read."""
-
 COMMA, COLON = 44, 58
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
@@ -405,36 +387,17 @@ def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled
-def _matching(data: Any, at: int, end: int) -> int:
-    """Return the end of the list or object at a position from its brackets and quotes alone, or -1."""
-    depth = 0
-    while at < end:
-        byte = data[at]
-        if byte == QUOTE:
-            at = read_string(data, at + 1, end, 0)[0]
-            if at < 0:
-                return -1
-        elif byte in (OPEN_LIST, OPEN_OBJECT):
-            depth += 1
-        elif byte in (CLOSE_LIST, CLOSE_OBJECT):
-            depth -= 1
-        at += 1
-        if depth == 0:
-            return at
-    return -1
-
-
-@compiled
 def _likely_end(data: Any, at: int, end: int) -> int:
     """Return the end of the list or object at a position, or -1.
 
     If the line ends in ``}}``, the end is guessed to be before the last brace, and the caller has to check that.
     """
-    while end > at and (data[end - 1] == 32 or data[end - 1] == 9 or data[end - 1] == 13):
-        end -= 1
-    if end - at >= 3 and data[end - 1] == CLOSE_OBJECT and data[end - 2] == CLOSE_OBJECT:
-        return end - 1
-    return _matching(data, at, end)
+    last = end
+    while last > at and (data[last - 1] == 32 or data[last - 1] == 9 or data[last - 1] == 13):
+        last -= 1
+    if last - at >= 3 and data[last - 1] == CLOSE_OBJECT and data[last - 2] == CLOSE_OBJECT:
+        return last - 1
+    return end_of_value(data, at, end)[0]
 
 
 @compiled
@@ -498,22 +461,11 @@ def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
 
 @compiled
 def read_line(
-    data: Any,
-    at: int,
-    names: Any,
-    offsets: Any,
-    unchecked: int,
-    addresses: Any,
-    filled: Any,
-    spans: Any,
-    kinds: Any,
+    data: Any, at: int, names: Any, offsets: Any, unchecked: int, addresses: Any, filled: Any, spans: Any, kinds: Any
 ) -> int:
-    """Find the wanted fields of one line; see :func:`find_fields`.
+    """Find the wanted fields of one line; see :func:`_find_fields`, of whose rows ``spans`` and ``kinds`` are one.
 
-    ``spans`` and ``kinds`` are the rows of this line.
-
-    Returns:
-        The end of the line, -1 if it was not understood, or -2 if it is blank.
+    Returns the end of the line, -1 if it was not understood, or -2 if it is blank.
     """
     end = len(data)
     at = skip_space(data, at, end)
@@ -572,23 +524,20 @@ def _find_fields(
     """Find the wanted top-level fields of some lines, write the text fields, and return the number of lines read.
 
     Args:
-        data: uint8 [bytes], the text of all lines.
+        data: the text of all lines.
         at: position where the first of these lines begins.
         names: uint8, the wanted names, concatenated.
         offsets: int64 [names + 1], start of each name.
-        unchecked: index of the name whose list or object, including its end, the caller checks itself; -1 for none.
-        addresses: int64 [names], address that the texts of each field are written to, or 0 for other fields. Each needs
-            room for all bytes of the data from ``at`` on, and 64 more.
+        unchecked: see :func:`find_fields`.
+        addresses: int64 [names], where to write the texts of each field, or 0 for other fields. Each needs room for all
+            bytes of the data from ``at`` on, and 64 more.
         required: bool [names], fields without which a line is not understood.
         filled: int64 [names], bytes already written to each address; updated.
         starts: int64 [lines], written: the first byte of each line.
         ends: int64 [lines], written: one past its last byte.
-        spans: int64 [lines, names, 2], written: the first byte of each value and one past its last, without quotes. For
-            a
-            field whose texts are written, these are positions among the written texts.
-        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a written text is ``PLAIN``.
-        status: uint8 [lines], written: 0 if the line was understood, else ``OTHER`` or ``BLANK``, and then none of its
-            texts is kept.
+        spans: int64 [lines, names, 2], written; positions among the written texts for a field whose texts are written.
+        kinds: uint8 [lines, names], written; a written text is ``PLAIN``.
+        status: uint8 [lines], written; no text is kept of a line that was not understood.
     """
     line = 0
     while line < len(starts) and at < len(data):
@@ -613,14 +562,9 @@ def _find_fields(
 
 @compiled
 def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) -> None:
-    """Read the numbers of one field.
+    """Read the numbers of one field, and write ``values`` and ``exact``.
 
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, 2], position of each value.
-        kinds: uint8 [lines], its kind.
-        values: float64 [lines], written: the number, or NaN if it is absent.
-        exact: bool [lines], written: whether the number is correctly rounded.
+    They are float64 [lines], NaN if absent, and bool [lines], whether the number is correctly rounded.
     """
     for line in range(len(spans)):
         values[line], exact[line] = np.nan, True
@@ -657,15 +601,8 @@ def find_nested(
 ) -> None:
     """Find a field inside objects, in the lines that have no field of its full dotted name.
 
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        steps: uint8, the names after the first step, concatenated.
-        offsets: int64 [steps + 1], start of each name.
-        status: uint8 [lines], 0 for lines that were understood.
-        root_spans: int64 [lines, 2], position of the value of the first step.
-        root_kinds: uint8 [lines], its kind.
-        spans: int64 [lines, 2], position of the value; written for lines in which it is found inside an object.
-        kinds: uint8 [lines], its kind; written like ``spans``.
+    ``steps`` (uint8) and ``offsets`` are its names after the first step, see :func:`pack`; ``root_spans`` and
+    ``root_kinds`` are those of the first step. ``spans`` and ``kinds`` are written for lines in which it is found.
     """
     for line in range(len(status)):
         if status[line] != 0 or kinds[line] != ABSENT:
@@ -685,14 +622,9 @@ def find_nested(
 def write_values(data: Any, required: bool, address: int, filled: int, status: Any, spans: Any, kinds: Any) -> int:
     """Write the values of one field as text, and return the total number of bytes written.
 
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        required: whether a line without a value is left to Python.
-        address: address to write to, with room for the values and 64 more bytes.
-        filled: number of bytes already written.
-        status: uint8 [lines]; ``INEXACT`` is written for lines that are left to Python.
-        spans: int64 [lines, 2], positions of the values; the second is overwritten with the end of the written text.
-        kinds: uint8 [lines], kinds of the values; written texts become ``PLAIN``.
+    Lines without a value are left to Python if ``required``: their status becomes ``INEXACT``. Of ``spans``, the second
+    is overwritten with the end of the written text, and the ``kinds`` of written texts become ``PLAIN``. ``address`` is
+    where ``filled`` bytes have already been written, with room for the values and 64 more bytes.
     """
     for line in range(len(status)):
         kind, size = kinds[line], 0
@@ -714,9 +646,8 @@ def write_values(data: Any, required: bool, address: int, filled: int, status: A
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = " \t\n\r"
-"""White space between the tokens of JSON."""
 _LIKELY_LINE = 500
-"""Bytes of a likely line; the lines read at a time are limited to those that a piece has at this length."""
+"""Bytes of a likely line; a piece is read in steps of as many lines as it has at this length."""
 
 
 @dataclass(frozen=True)
@@ -724,13 +655,11 @@ class Lines:
     """Rows read from the lines of one block."""
 
     table: pa.Table
-    """One row per line that was read."""
     numbers: npt.NDArray[np.int64]
     """Line number of each row, counted from 0 within the block, including blank and unreadable lines."""
     lost: list[tuple[int, str]]
     """Number of each line that could not be read, and the reason; blank lines are not listed."""
     count: int
-    """Number of lines in the block."""
     starts: npt.NDArray[np.int64] | None = None
     """Byte offset of each row's line in the block, or None if rows are not lines."""
 
@@ -760,28 +689,14 @@ class Spelled(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class _Nested:
-    """A field with a dotted name: its index in the schema and its path inside objects."""
-
+class _Nested(NamedTuple):
     place: int
-    root: str
+    """Its index in the schema."""
     root_place: int
     """Index of the first step among the names searched for in lines."""
-    steps: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+    steps: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
     """The steps after the first one, packed."""
-
-
-def _nested_fields(schema: pa.Schema) -> list[_Nested]:
-    """Return the fields with dotted names, except those whose first step is a field itself, and so not an object."""
-    found, roots = list[_Nested](), list[str]()
-    for place, name in enumerate(schema.names):
-        root, *steps = name.split(".")
-        if steps and root not in schema.names:
-            if root not in roots:
-                roots.append(root)
-            found.append(_Nested(place, root, len(schema) + roots.index(root), pack(steps)))
-    return found
 
 
 def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
@@ -796,19 +711,23 @@ class LineReader:
 
     ``string`` and ``large_string`` columns accept texts, and also numbers, true and false in their original spelling;
     ``int64`` and ``float64`` columns accept numbers. A line is lost if it is not a JSON object, if a field holds
-    anything
-    else, or if a field that is not nullable is null or absent. A name with a dot reaches into objects, see
+    anything else, or if a field that is not nullable is null or absent. A name with a dot reaches into objects, see
     :mod:`longcrawl.core.documents`.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._nested = _nested_fields(schema)
-        self._names = pack([*schema.names, *dict.fromkeys(field.root for field in self._nested)])
+        self._nested, places = list[_Nested](), dict[str, int]()
+        for place, name in enumerate(schema.names):
+            root, *steps = name.split(".")
+            if steps and root not in schema.names:  # a field itself is no object
+                root_place = places.setdefault(root, len(schema) + len(places))
+                self._nested.append(_Nested(place, root_place, *pack(steps)))
+        self._names = pack([*schema.names, *places])
         self._texts = [None if _is_number(field.type) else Texts() for field in schema]
         self._of_numbers = [index for index, text in enumerate(self._texts) if text is None]
         # Values of dotted names are written after the first pass.
-        late, roots = {field.place for field in self._nested}, len(self._names[1]) - 1 - len(schema)
+        late, roots = {field.place for field in self._nested}, len(places)
         self._first = [None if place in late else text for place, text in enumerate(self._texts)] + [None] * roots
         is_first = [not field.nullable and place not in late for place, field in enumerate(schema)]
         self._required = np.array(is_first + [False] * roots)
@@ -825,34 +744,24 @@ class LineReader:
             if self._nested:
                 self._find_nested(found)
             values = [_numbers(found, index, self._schema[index].type) for index in self._of_numbers]
-            numbers = np.arange(self.lines, self.lines + len(found.starts))
-            every: list[npt.NDArray[Any]] = [
-                numbers,
-                found.starts + self._bytes,
-                found.status,
-                found.spans,
-                found.kinds,
-                *values,
-            ]
-            self.lines += len(found.starts)
-            if not found.status.any():
-                self._found.append(every)
-            else:
+            numbers, starts = np.arange(self.lines, self.lines + len(found.starts)), found.starts + self._bytes
+            every: list[npt.NDArray[Any]] = [numbers, starts, found.status, found.spans, found.kinds, *values]
+            if found.status.any():
+                self._add_late(found)
                 # A block, or a compressed member of a few kB, can hold millions of blank lines.
-                kept = np.flatnonzero(found.status != BLANK)
-                self._found.append([each[kept] for each in every])
-                self._add_the_rest(found)
+                kept = np.flatnonzero((found.status == 0) | (found.status == INEXACT))
+                every = [each[kept] for each in every]
+            self._found.append(every)
+            self.lines += len(found.starts)
         self._bytes += len(data)
 
     def _find_nested(self, found: Found) -> None:
-        """Find the values of dotted names, and write the texts among them."""
         for field in self._nested:
             spans = np.ascontiguousarray(found.spans[:, field.place])
             kinds = np.ascontiguousarray(found.kinds[:, field.place])
             root_spans = np.ascontiguousarray(found.spans[:, field.root_place])
             root_kinds = np.ascontiguousarray(found.kinds[:, field.root_place])
-            steps, offsets = field.steps
-            find_nested(found.data, steps, offsets, found.status, root_spans, root_kinds, spans, kinds)
+            find_nested(found.data, field.steps, field.offsets, found.status, root_spans, root_kinds, spans, kinds)
             required, understood = not self._schema[field.place].nullable, found.status == 0
             if (text := self._texts[field.place]) is not None:
                 address = text.room(int((spans[:, 1] - spans[:, 0])[understood].sum()) + 64)
@@ -863,37 +772,31 @@ class LineReader:
 
     def take(self) -> Lines:
         """Return the lines added since the last call."""
-        if self._found or not self._closed:
-            self._close()
-        tables, numbers, starts = zip(*self._closed, strict=True)
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-        count = self.lines - self._begun
-        lines = Lines(table, np.concatenate(numbers) - self._begun, self._lost, count, np.concatenate(starts))
+        if not self._found:
+            self.add(b"")
+        tables, every_number, every_start = zip(self._understood(), *self._late, strict=True)
+        table, numbers, starts = tables[0], np.concatenate(every_number), np.concatenate(every_start)
+        if self._late:
+            order = np.argsort(numbers)
+            table = pa.concat_tables(tables).take(order).combine_chunks()
+            numbers, starts = numbers[order], starts[order]
+        lines = Lines(table, numbers - self._begun, self._lost, self.lines - self._begun, starts)
         self._begin()
         return lines
 
     def _begin(self) -> None:
         self._begun, self._bytes = self.lines, 0
         self._lost: list[tuple[int, str]] = []
-        self._closed: list[tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
-        """Tables, with the line number and byte offset of each row."""
-        self._open()
-
-    def _open(self) -> None:
-        """Begin a table."""
         self._found: list[list[npt.NDArray[Any]]] = []
-        """Numbers, byte offsets, status, spans, kinds and values of number columns of the lines that are not blank."""
+        """Numbers, byte offsets, status, spans, kinds and values of number columns of the lines read by kernels."""
+        self._late: list[tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        """Rows read by Python, with the line number and byte offset of each."""
 
-    def _close(self) -> None:
-        """Make a table of all lines that the kernels understood."""
-        if not self._found:
-            self._closed.append((self._schema.empty_table(), np.empty(0, np.int64), np.empty(0, np.int64)))
-            return
-        every = [np.concatenate(each) for each in zip(*self._found, strict=True)]
-        rows = np.flatnonzero((every[2] == 0) | (every[2] == INEXACT))
-        if len(rows) < len(every[2]):
-            every = [each[rows] for each in every]
-        numbers, starts, status, spans, kinds, *values = every
+    def _understood(self) -> tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the lines that the kernels understood, with the line number and byte offset of each."""
+        numbers, starts, status, spans, kinds, *values = (
+            np.concatenate(each) for each in zip(*self._found, strict=True)
+        )
         has = (kinds[:, : len(self._schema)] != ABSENT).any(axis=0)
         self.present.update(name for name, here in zip(self._schema.names, has.tolist(), strict=True) if here)
         arrays, of_numbers = list[pa.Array](), iter(values)
@@ -906,32 +809,22 @@ class LineReader:
         table, exact = pa.table(arrays, schema=self._schema), status == 0
         if not exact.all():
             table, numbers, starts = table.filter(pa.array(exact)), numbers[exact], starts[exact]
-        self._closed.append((table, numbers, starts))
-        self._open()
+        return table, numbers, starts
 
-    def _add_the_rest(self, found: Found) -> None:
-        """Read the lines of the last batch that only Python's ``json`` can read."""
-        late, places, first = list[dict[str, Any]](), list[int](), self.lines - len(found.starts)
-        rest = np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist()
-        if not rest:
-            return
-        for number in rest:
+    def _add_late(self, found: Found) -> None:
+        """Read the lines that only Python's ``json`` can read."""
+        rows, places = list[dict[str, Any]](), list[int]()
+        for place in np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist():
             try:
-                record = parse_object(found.line(number))
+                record = parse_object(found.line(place))
                 self.present.update(name for name in self._schema.names if find_value(record, name) is not MISSING)
-                late.append({field.name: _value(record, field) for field in self._schema})
-                places.append(number)
+                rows.append({field.name: _value(record, field) for field in self._schema})
+                places.append(place)
             except ValueError as error:
-                self._lost.append((number + first - self._begun, str(error)))
-        self._close()
-        table, numbers, starts = self._closed.pop()
-        before = int(np.searchsorted(numbers, first))
-        both = pa.concat_tables([table.slice(before), pa.Table.from_pylist(late, schema=self._schema)])
-        lines = np.concatenate([numbers[before:], np.array(places, np.int64) + first])
-        begins = np.concatenate([starts[before:], found.starts[places] + self._bytes])
-        order = np.argsort(lines)
-        self._closed.append((table.slice(0, before), numbers[:before], starts[:before]))
-        self._closed.append((both.take(order), lines[order], begins[order]))
+                self._lost.append((place + self.lines - self._begun, str(error)))
+        if rows:
+            table, numbers = pa.Table.from_pylist(rows, schema=self._schema), np.array(places) + self.lines
+            self._late.append((table, numbers, found.starts[places] + self._bytes))
 
 
 class Texts:
@@ -949,6 +842,12 @@ class Texts:
             longer[: self.size] = self._array[: self.size]
             self._array = longer
         return int(self._array.ctypes.data)
+
+    def add(self, text: bytes | memoryview) -> None:
+        """Append a text."""
+        self.room(len(text))
+        self._array.data[self.size : self.size + len(text)] = text
+        self.size += len(text)
 
     def take(self, ends: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.LargeStringArray:
         """Return the texts with these ends, and start again; a few short texts do not keep a long array alive."""
@@ -976,7 +875,7 @@ def find_fields(
         names: the fields, see :func:`pack`.
         texts: buffer for the texts of each field, or None to get their positions instead.
         required: fields without which a line is not understood.
-        unchecked: index of the field whose list or object the caller checks itself; -1 for none.
+        unchecked: index of the field whose list or object, with its end, the caller checks itself; -1 for none.
     """
     at, count = 0, -1
     while at < len(data) or count < 0:
@@ -997,11 +896,7 @@ def find_fields(
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """Read one line with Python's ``json``, with numbers as :class:`Spelled`.
-
-    Raises:
-        ValueError: the line is not UTF-8, not JSON or not an object; the message gives the reason.
-    """
+    """Read one line with Python's ``json``, with numbers as :class:`Spelled`; a ValueError gives the reason."""
     try:
         record = json.loads(line.decode(), parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
     except UnicodeDecodeError as error:
@@ -1025,35 +920,30 @@ def begins_array(block: bytes | memoryview) -> bool:
 def array_blocks(content: bytes) -> Iterator[bytes]:
     """Yield the values of an array as JSON lines in their original spelling, in blocks of about ``BLOCK_BYTES``.
 
-    Raises:
-        DamagedFileError: the content is not UTF-8, not JSON, or continues after the array; the values before have been
-            yielded.
+    DamagedFileError is raised, after the values before it, for content that is not UTF-8 or not one JSON array.
     """
-    values, lines, size, wrong = _values(content), list[bytes](), 0, ""
-    while True:
-        try:
-            value = next(values, None)
-        except UnicodeDecodeError as error:
-            value, wrong = None, f"is not UTF-8 ({error.reason} at byte {error.start})"
-        except json.JSONDecodeError as error:
-            value, wrong = None, f"is not JSON ({error.msg} at character {error.pos} of the file)"
-        except RecursionError:
-            value, wrong = None, "is nested too deeply"
-        if value is not None:
+    lines, size, wrong = list[bytes](), 0, ""
+    try:
+        for value in _values(content):
             # A line feed within a string is escaped, so every line feed here is between tokens.
             lines.append(value.replace("\n", " ").encode())
             size += len(lines[-1])
-        if lines and (value is None or size >= BLOCK_BYTES):
-            yield b"\n".join(lines)
-            lines, size = [], 0
-        if value is None:
-            break
+            if size >= BLOCK_BYTES:
+                yield b"\n".join(lines)
+                lines, size = [], 0
+    except UnicodeDecodeError as error:
+        wrong = f"is not UTF-8 ({error.reason} at byte {error.start})"
+    except json.JSONDecodeError as error:
+        wrong = f"is not JSON ({error.msg} at character {error.pos} of the file)"
+    except RecursionError:
+        wrong = "is nested too deeply"
+    if lines:
+        yield b"\n".join(lines)
     if wrong:
         raise DamagedFileError(wrong)
 
 
 def _values(content: bytes) -> Iterator[str]:
-    """Yield the values of an array in their original spelling."""
     decoder = json.JSONDecoder(parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
     text = content.decode("utf-8-sig")
     at, mark = _after_space(text, 0), "["

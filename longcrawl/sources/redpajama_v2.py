@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -87,48 +87,20 @@ from longcrawl.sources.parquet import read_columns
 from longcrawl.urls import is_url, join, without_secrets
 
 DOCUMENT_SIGNALS = (
-    "ccnet_length",
-    "ccnet_original_length",
-    "ccnet_nlines",
-    "ccnet_original_nlines",
-    "ccnet_language_score",
-    "ccnet_perplexity",
-    "ccnet_bucket",
-    "rps_doc_curly_bracket",
-    "rps_doc_ldnoobw_words",
-    "rps_doc_lorem_ipsum",
-    "rps_doc_stop_word_fraction",
-    "rps_doc_ut1_blacklist",
-    "rps_doc_frac_chars_dupe_10grams",
-    "rps_doc_frac_chars_dupe_5grams",
-    "rps_doc_frac_chars_dupe_6grams",
-    "rps_doc_frac_chars_dupe_7grams",
-    "rps_doc_frac_chars_dupe_8grams",
-    "rps_doc_frac_chars_dupe_9grams",
-    "rps_doc_frac_chars_top_2gram",
-    "rps_doc_frac_chars_top_3gram",
-    "rps_doc_frac_chars_top_4gram",
-    "rps_doc_frac_all_caps_words",
-    "rps_doc_frac_lines_end_with_ellipsis",
-    "rps_doc_frac_no_alph_words",
-    "rps_doc_frac_unique_words",
-    "rps_doc_mean_word_length",
-    "rps_doc_num_sentences",
-    "rps_doc_symbol_to_word_ratio",
-    "rps_doc_unigram_entropy",
-    "rps_doc_word_count",
-    "rps_doc_ml_palm_score",
-    "rps_doc_ml_wikipedia_score",
-    "rps_doc_ml_wikiref_score",
-    "rps_doc_books_importance",
-    "rps_doc_books_importance_length_correction",
-    "rps_doc_openwebtext_importance",
-    "rps_doc_openwebtext_importance_length_correction",
-    "rps_doc_wikipedia_importance",
+    "ccnet_length", "ccnet_original_length", "ccnet_nlines", "ccnet_original_nlines", "ccnet_language_score",
+    "ccnet_perplexity", "ccnet_bucket", "rps_doc_curly_bracket", "rps_doc_ldnoobw_words", "rps_doc_lorem_ipsum",
+    "rps_doc_stop_word_fraction", "rps_doc_ut1_blacklist", "rps_doc_frac_chars_dupe_10grams",
+    "rps_doc_frac_chars_dupe_5grams", "rps_doc_frac_chars_dupe_6grams", "rps_doc_frac_chars_dupe_7grams",
+    "rps_doc_frac_chars_dupe_8grams", "rps_doc_frac_chars_dupe_9grams", "rps_doc_frac_chars_top_2gram",
+    "rps_doc_frac_chars_top_3gram", "rps_doc_frac_chars_top_4gram", "rps_doc_frac_all_caps_words",
+    "rps_doc_frac_lines_end_with_ellipsis", "rps_doc_frac_no_alph_words", "rps_doc_frac_unique_words",
+    "rps_doc_mean_word_length", "rps_doc_num_sentences", "rps_doc_symbol_to_word_ratio", "rps_doc_unigram_entropy",
+    "rps_doc_word_count", "rps_doc_ml_palm_score", "rps_doc_ml_wikipedia_score", "rps_doc_ml_wikiref_score",
+    "rps_doc_books_importance", "rps_doc_books_importance_length_correction", "rps_doc_openwebtext_importance",
+    "rps_doc_openwebtext_importance_length_correction", "rps_doc_wikipedia_importance",
     "rps_doc_wikipedia_importance_length_correction",
-)
+)  # fmt: skip
 """Signals with one value per document, in the order of the release's files."""
-
 LINE_SIGNALS = (
     "rps_lines_ending_with_terminal_punctution_mark",
     "rps_lines_javascript_counts",
@@ -138,10 +110,8 @@ LINE_SIGNALS = (
     "rps_lines_uppercase_letter_fraction",
 )
 """Signals with one value per line; "punctution" is the release's spelling."""
-
 SPANS = pa.list_(pa.list_(pa.float64()))
 """Arrow type of a line-level signal of a document: a list of [start, end, value], with offsets in code points."""
-
 SIGNALS_TYPE = pa.struct(
     [pa.field(name, pa.float64()) for name in DOCUMENT_SIGNALS]
     + [pa.field(f"{name}.sum", pa.float64()) for name in LINE_SIGNALS]
@@ -190,7 +160,7 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
     """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), first value and sum.
 
     Numbers have no sign, exponent or spaces; a value has at most 7 digits before its dot and 8 after it. The bits of a
-    mask represent 64 bytes, which are read up to the last closing bracket.
+    mask represent 64 bytes.
     """
     first, total, is_first = np.nan, 0.0, True
     if at < 8 or at >= end or data[at] != OPEN_LIST:
@@ -266,7 +236,7 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
 def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
     """Read ``[[start, end, value], …]`` in any spelling: its end (-1: not understood), first value and sum.
 
-    For null, first value and sum are NaN.
+    Both are NaN for null.
     """
     first, total, count = np.nan, 0.0, 0
     after = end_of_word(data, at, end)
@@ -285,12 +255,7 @@ def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
         for place in range(3):
             at = skip_space(data, at, end)
             value, exact = np.nan, True
-            digits = at
-            while place < 2 and digits < end and 48 <= data[digits] <= 57:
-                digits += 1
-            if digits > at and digits < end and data[digits] == COMMA and (data[at] != 48 or digits == at + 1):
-                at = digits
-            elif place == 2 and at < end and data[at] == 110:
+            if place == 2 and at < end and data[at] == 110:
                 at = end_of_word(data, at, end)
             else:
                 value, at, exact = read_number(data, at, end)
@@ -431,8 +396,7 @@ def read_records(
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, fields, 2], positions of fields; the last field found by ``find_fields`` is the object to
-            read.
+        spans: int64 [lines, fields, 2], positions of fields; the last field is the object to read.
         kinds: uint8 [lines, fields], kinds of the fields.
         keys: uint8, the names of the signals in their quotes, of eight bytes or more, concatenated.
         offsets: int64 [keys + 1], start of each key.
@@ -472,11 +436,10 @@ def read_signals(
         path: local file or URL.
         names: fields of ``signals`` to read; unless all are read, the values of the others are not checked.
         line_signals: line-level signals to return as lists.
-        lost: records and reports lines that cannot be read or are too long, and damage of the file; the lines before
-            the damage are returned.
+        lost: reports unreadable lines and damage of the file; the lines before the damage are returned.
         most_bytes: maximum bytes of a line.
     """
-    rows = _Rows(_wanted(tuple(names), tuple(line_signals)))
+    rows = _Rows(names, line_signals)
     source = partial(read_steps, most_bytes=most_bytes, lines_read=lambda: rows.lines)
     try:
         with local_copy(path) as copy:
@@ -493,26 +456,24 @@ def read_signals(
 
 
 def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
-    """Check that every id of a file begins with the path of its shard, and report the file if one does not."""
-    own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
-    if (misplaced := table.num_rows - own.true_count) == 0:
-        return True
-    own = pc.fill_null(own, fill_value=False)
-    first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
-    bad_files.report(
-        path,
-        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
-        f"{first}; the documents keep null in its place",
-    )
-    return False
+    """Return whether every id of a file begins with the path of its shard; if not, report the file."""
+    own = pc.fill_null(pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/"), fill_value=False)
+    if misplaced := table.num_rows - own.true_count:
+        first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
+        bad_files.report(
+            path,
+            f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the "
+            f"first is {first}; the documents keep null in its place",
+        )
+    return not misplaced
 
 
 def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
     """Count the documents of a shard if the first stages keep none by signals and duplicates alone, else return 0.
 
-    ``known`` has the tables joined to the shard's documents, by "signals" and "duplicates". The stages are also asked
-    about documents without signals, both listed as duplicates and not. The count is 0 if an id is repeated, or is
-    listed as a duplicate and unknown.
+    ``known`` has the tables joined to the documents, by "signals" and "duplicates". The stages are also asked about
+    documents without signals, listed as duplicates and not. The count is 0 if an id is repeated, or is listed as a
+    duplicate and unknown.
     """
     if "signals" not in known:
         return 0
@@ -535,51 +496,33 @@ def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
     return 0
 
 
-class _Wanted:
-    """The signals to read, in the form for kernels, and the schema of their columns."""
-
+class _Rows:
     def __init__(self, names: Sequence[str], line_signals: Sequence[str]) -> None:
-        self.kind, self.line_signals = signals_type(names), line_signals
-        values = {field.name: column for column, field in enumerate(self.kind)}
+        self._kind, self._line_signals = signals_type(names), line_signals
+        values = {field.name: column for column, field in enumerate(self._kind)}
         lists = {name: column for column, name in enumerate(line_signals)}
         columns = [[values.get(name, -1), values.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
-        is_all = len(self.kind) == len(SIGNALS_TYPE)
-        self.signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), is_all)
-        fields = [pa.field("id", pa.string()), pa.field("signals", self.kind)]
+        is_all = len(self._kind) == len(SIGNALS_TYPE)
+        self._signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), is_all)
+        """Keys, offsets, columns and ``checked`` of :func:`read_records`."""
+        fields = [pa.field("id", pa.string()), pa.field("signals", self._kind)]
         if line_signals:
             fields.append(pa.field("line_signals", line_signals_type(line_signals)))
-        self.schema = pa.schema(fields)
-
-
-@lru_cache(16)
-def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
-    """Return the same object for the many files of a release."""
-    return _Wanted(names, line_signals)
-
-
-class _Rows:
-    """Rows of a file, gathered line by line."""
-
-    def __init__(self, wanted: _Wanted) -> None:
-        self._wanted = wanted
+        self._schema = pa.schema(fields)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all lines."""
         self._followers = np.append(np.arange(len(_NAMES)), 0)
         self._ids = Texts()
         self._pieces: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.float64]]] = []
         """Ends of the written ids, whether the signals of each were understood, and the values of those understood."""
-        self._lists: list[pa.StructArray] = []
-        """Lists of the lines with understood signals."""
+        self._lists, self.lines = list[pa.StructArray](), 0
         self._late: list[dict[str, Any]] = []
-        """Rows that only Python's ``json`` can read; their order does not matter because rows are joined by id."""
+        """Rows that only Python's ``json`` can read, in any order."""
         self._lost: list[tuple[int, str]] = []
-        """Numbers of lines that cannot be read, with the reasons, until they are reported."""
-        self.lines = 0
+        """Numbers of unreadable lines that have not been reported, with the reasons."""
 
     def add_all(self, steps: Iterable[memoryview | None], lost: LostRecords | None = None) -> None:
-        """Add whole lines step by step, and report unreadable ones after each block."""
         for step in steps:
             if step is not None:
                 self.add(step)
@@ -587,52 +530,46 @@ class _Rows:
                 self.report(lost)
 
     def add(self, lines: memoryview) -> None:
-        """Add whole lines."""
-        wanted, data = self._wanted, np.frombuffer(lines, np.uint8)
+        data = np.frombuffer(lines, np.uint8)
         for found in find_fields(data, _FIELDS, [self._ids, None], np.ones(2, np.bool_), unchecked=1):
             count = len(found.starts)
-            values = np.empty((count, len(wanted.kind)))
-            places = np.empty((count, len(wanted.line_signals), 2), np.int64)
+            values = np.empty((count, len(self._kind)))
+            places = np.empty((count, len(self._line_signals), 2), np.int64)
             has_id = found.status == 0
-            arrays = found.spans, found.kinds, *wanted.signals, self._followers, found.status, values, places
+            arrays = found.spans, found.kinds, *self._signals, self._followers, found.status, values, places
             read_records(data, *arrays)
             for number in np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist():
                 self._add_late(found.line(number), self.lines + number + 1)
             understood = found.status == 0
             ends = found.spans[has_id, 0, 1]
             self._pieces.append((ends, understood[has_id], values[understood]))
-            if wanted.line_signals:
-                self._lists.append(_lists(data, places[understood], wanted))
+            if self._line_signals:
+                self._lists.append(_lists(data, places[understood], self._line_signals))
             self.lines += count
 
     def _add_late(self, line: bytes, number: int) -> None:
         try:
-            self._late.append(_row(parse_object(line), self._wanted.line_signals))
+            self._late.append(_row(parse_object(line), self._line_signals))
         except (ValueError, TypeError, IndexError) as error:
-            reason = (
-                str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
+            is_known = type(error) is ValueError
+            self._lost.append(
+                (number, str(error) if is_known else "holds signals that are not lists of [start, end, value]")
             )
-            self._lost.append((number, reason))
 
     def report(self, lost: LostRecords) -> None:
-        """Report the lines found unreadable since the last report."""
         for number, reason in self._lost:
             lost.add(f"line {number}", reason)
         self._lost = []
 
     def table(self) -> pa.Table:
-        """Return all rows."""
         if not self._pieces:
-            return self._wanted.schema.empty_table()
+            return self._schema.empty_table()
         ends, understood, values = (np.concatenate(each) for each in zip(*self._pieces, strict=True))
         ids = self._ids.take(ends, np.zeros(len(ends), np.bool_)).cast(pa.string())
-        columns = [
-            ids if understood.all() else ids.filter(pa.array(understood)),
-            _struct(self._wanted.kind, values),
-        ]
-        if self._wanted.line_signals:
+        columns = [ids.filter(pa.array(understood)), _struct(self._kind, values)]
+        if self._line_signals:
             columns.append(pa.concat_arrays(self._lists))
-        table = pa.table(columns, schema=self._wanted.schema)
+        table = pa.table(columns, schema=self._schema)
         if self._late:
             table = pa.concat_tables([table, pa.Table.from_pylist(self._late, schema=table.schema)]).combine_chunks()
         return table
@@ -649,12 +586,11 @@ def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructAr
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], wanted: _Wanted) -> pa.StructArray:
-    """Return structs of the lists at positions [rows, line signals, 2]."""
+def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], names: Sequence[str]) -> pa.StructArray:
     schema = pa.schema([pa.field("v", SPANS)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
-    for column in range(len(wanted.line_signals)):
+    for column in range(len(names)):
         texts = (data[start:end].tobytes() or b"null" for start, end in places[:, column].tolist())
         lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
         if not lines:
@@ -663,7 +599,7 @@ def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], wanted: _
         blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         lists = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
         arrays.append(pa.concat_arrays(lists["v"].chunks))
-    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(wanted.line_signals)))
+    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(names)))
 
 
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
@@ -700,19 +636,11 @@ SIMILARITIES = ("0.7", "0.8", "0.9", "1.0")
 _RECORD = pa.schema(
     [
         pa.field("raw_content", pa.large_string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("date_download", pa.string()),
-        pa.field("language", pa.string()),
-        pa.field("digest", pa.string()),
-        pa.field("length", pa.int64()),
-        pa.field("nlines", pa.int64()),
-        pa.field("source_domain", pa.string()),
-        pa.field("title", pa.string()),
-        pa.field("cc_segment", pa.string()),
-        pa.field("original_nlines", pa.int64()),
-        pa.field("original_length", pa.int64()),
-        pa.field("language_score", pa.float64()),
-        pa.field("perplexity", pa.float64()),
+        *(pa.field(name, pa.string()) for name in ("url", "date_download", "language", "digest")),
+        *(pa.field(name, pa.int64()) for name in ("length", "nlines")),
+        *(pa.field(name, pa.string()) for name in ("source_domain", "title", "cc_segment")),
+        *(pa.field(name, pa.int64()) for name in ("original_nlines", "original_length")),
+        *(pa.field(name, pa.float64()) for name in ("language_score", "perplexity")),
         pa.field("bucket", pa.string()),
     ]
 )
@@ -840,19 +768,12 @@ class RedPajamaV2(sources.Source):
         """List the requested shards: those in listings, and those in ``documents``, which listings may lack.
 
         Web servers do not list folders, so for them only the listings of the requested snapshots count.
-
-        Raises:
-            SourceError: a snapshot, language or shard does not exist, or nothing does.
-            NotYetError: a server cannot deliver a listing now.
         """
         base = absolute(self.located(self.data_dir))
         is_web = base.startswith(("http://", "https://"))
         found = self._listed(base, self._listings_by_name(base)) if is_web else self._found(base)
         found = sorted({match[0]: match for match in found}.values(), key=lambda match: match[0])
-        wanted = [
-            match for match in found if match["language"] in self.languages and match["partition"] in self.partitions
-        ]
-        wanted = [match for match in wanted if not self.snapshots or match["snapshot"] in self.snapshots]
+        wanted = [match for match in found if self._wants(match) and match["partition"] in self.partitions]
         if self.shards is not None:
             _check_known("shard", self.shards, sorted({int(match["shard"]) for match in wanted}))
             wanted = [match for match in wanted if int(match["shard"]) in self.shards]
@@ -868,19 +789,17 @@ class RedPajamaV2(sources.Source):
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard, joined to its signals, duplicates and signatures."""
         if _PART.fullmatch(part.name) is None:
-            bad_files.report(
-                part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
-            )
+            reason = why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
+            bad_files.report(part.files[0], reason)
             return
-
         files = self._files(absolute(self.located(self.data_dir)), part.name)
         broken, known = len(bad_files.found), self._columns(part.name, files, bad_files)
         if self._stages and len(bad_files.found) == broken and (skipped := count_unread(known, self._stages)):
             bad_files.left_out["not_fetched"] += skipped
             return
         joined = {name: _Joined(table) for name, table in known.items()}
-        schema, lost = self.schema(), sources.LostRecords(bad_files, files["documents"])
         reader, documents = LineReader(_RECORD), files["documents"]
+        lost = sources.LostRecords(bad_files, documents)
         first = unread = 0
         try:
             for step in read_steps(
@@ -901,20 +820,20 @@ class RedPajamaV2(sources.Source):
                 first += lines.count
                 unread += lines.count - len(ids)
                 if len(ids):
-                    yield self._table(ids, lines.table, joined, schema)
+                    yield self._table(ids, lines.table, joined)
             lost.report()
-            for name in [name for name, table in joined.items() if table.unmatched(unread)]:
-                which = f"{joined[name].unmatched(unread)} of its {joined[name].table.num_rows} ids"
-                bad_files.report(
-                    files[name],
-                    f"{which} are of none of the {first} lines of documents; one of the two files is another one",
-                )
+            for name, table in joined.items():
+                if unmatched := table.unmatched(unread):
+                    bad_files.report(
+                        files[name],
+                        f"{unmatched} of its {table.table.num_rows} ids are of none of the {first} lines of documents; "
+                        "one of the two files is another one",
+                    )
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
         bad_files.has_unchecked = False
 
     def _found(self, base: str) -> list[re.Match[str]]:
-        """Return the parts in the wanted listings, and all parts in the folder ``documents``."""
         listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
         # A remote release may have millions of files, so only the wanted snapshots are listed.
         folders = [f"{snapshot}/" for snapshot in self.snapshots if is_url(base)] or [""]
@@ -928,14 +847,13 @@ class RedPajamaV2(sources.Source):
             )
         for what, asked in (("snapshot", self.snapshots), ("language", self.languages)):
             _check_known(what, asked, sorted({match[what] for match in [*listings, *walked]}), base)
-        wanted = [
-            match[0]
-            for match in listings
-            if match["language"] in self.languages
-            and match["kind"] in self._kinds()
-            and (not self.snapshots or match["snapshot"] in self.snapshots)
-        ]
-        return walked + self._listed(base, wanted)
+        kinds = self._kinds()
+        return walked + self._listed(
+            base, [each[0] for each in listings if self._wants(each) and each["kind"] in kinds]
+        )
+
+    def _wants(self, found: re.Match[str]) -> bool:
+        return found["language"] in self.languages and (not self.snapshots or found["snapshot"] in self.snapshots)
 
     def _kinds(self) -> list[str]:
         return sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
@@ -969,7 +887,6 @@ class RedPajamaV2(sources.Source):
         return found
 
     def _files(self, base: str, part: str) -> dict[str, str]:
-        """Return the files to read for a part, documents first."""
         files = {"documents": join(base, f"documents/{part}.json.gz")}
         if part.endswith("_tail"):
             return files
@@ -986,9 +903,8 @@ class RedPajamaV2(sources.Source):
         tables = {}
         if "signals" in files:
             lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")
-            tables["signals"] = read_signals(
-                files["signals"], self._signals, self._line_signals, lost, self.max_record_bytes
-            )
+            wanted = self._signals, self._line_signals
+            tables["signals"] = read_signals(files["signals"], *wanted, lost, self.max_record_bytes)
         if "duplicates" in files:
             tables["duplicates"] = _read_parquet(files["duplicates"], {"doc_id": pa.string()}, bad_files)
         if "minhash" in files:
@@ -1000,10 +916,9 @@ class RedPajamaV2(sources.Source):
             if table is not None and is_of_shard(table, part, files[name], bad_files)
         }
 
-    def _table(
-        self, ids: pa.StringArray, records: pa.Table, joined: dict[str, "_Joined"], schema: pa.Schema
-    ) -> pa.Table:
+    def _table(self, ids: pa.StringArray, records: pa.Table, joined: dict[str, "_Joined"]) -> pa.Table:
         """Join documents to the rows of each file with their ids; null if there is none."""
+        schema = self.schema()
         found: dict[str, Any] = {
             "id": ids,
             "text": records["raw_content"],
@@ -1022,24 +937,20 @@ class RedPajamaV2(sources.Source):
 
 
 class _Joined:
-    """Rows of a file to join to documents by their first column, the document id."""
+    """Rows of a file to join to documents by their first column, the document id; no id may be passed twice."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self._ids = table[0].combine_chunks()
-        self._matched = 0
-        self._is_in_order = True
-        """Whether all rows matched so far were in the order of the documents."""
+        self.table, self._ids = table, table[0].combine_chunks()
+        self._matched, self._is_in_order = 0, True
+        """Number of rows matched so far, and whether all were in the order of the documents."""
 
     def find(self, ids: pa.StringArray) -> pa.Int32Array:
-        """Return the first row of each id, null if there is none; no id may be passed twice, even in separate calls."""
         rows = pc.index_in(ids, value_set=self._ids)
         self._matched += len(ids) - rows.null_count
         self._is_in_order = False
         return rows
 
     def take(self, ids: pa.StringArray) -> pa.Table:
-        """Return the other columns of the first row of each id; no id may be passed twice, even in separate calls."""
         values = self.table.remove_column(0)
         if self._is_in_order and ids.equals(self._ids.slice(self._matched, len(ids))):
             self._matched += len(ids)

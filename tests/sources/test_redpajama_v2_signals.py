@@ -34,7 +34,7 @@ def by_kernel(block, line_signals=LINE_SIGNALS, names=EVERY):
 
 
 def rows_of(block, line_signals=LINE_SIGNALS, names=EVERY):
-    rows = redpajama_v2._Rows(redpajama_v2._Wanted(names, line_signals))
+    rows = redpajama_v2._Rows(names, line_signals)
     rows.add(memoryview(block))
     return rows
 
