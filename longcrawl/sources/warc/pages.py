@@ -1,7 +1,8 @@
 """Decoding of HTTP responses: status, headers, body and charset.
 
 Archives store messages as sent, or with transfer and content encodings undone and the headers unchanged. A body that is
-not encoded as its header declares is therefore kept unchanged, unless it is binary.
+not encoded as its header declares is therefore kept unchanged, unless it is binary. If a step of a decompression
+library fails, which discards its output, the stream is decoded again up to that step, and the step byte by byte.
 
 The charset of a page is found in this order:
 
@@ -11,24 +12,20 @@ The charset of a page is found in this order:
    UTF-8 takes precedence over it if the page is valid UTF-8 and not ASCII.
 3. UTF-8, if it is valid.
 4. The same charsets, with U+FFFD for malformed characters, if there are enough well-formed ones beyond ASCII: one per
-   malformed character in UTF-8, which has a distinctive form, or ten in others. This covers pages that were cut or
-   pasted together.
-5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`; it counts as guessed.
-6. windows-1252, which decodes anything; it also counts as guessed.
+   malformed character in UTF-8, which has a distinctive form, or ten in others.
+5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`, or else windows-1252, which decodes
+   anything; both count as guessed.
 
-Names have the meaning that browsers give them (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312
-is GB 18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the
-HTTP header of a page with zero bytes. NUL characters are removed: browsers drop them in text, and parsers stop at them.
+Names have the meaning that browsers give them (https://encoding.spec.whatwg.org), and others are ignored. UTF-16
+without a byte order mark counts only in the HTTP header of a page with zero bytes. NUL characters are removed: browsers
+drop them in text, and parsers stop at them.
 
-Decompression libraries discard the output of a step that fails. The stream is then decoded again up to that step, and
-the step byte by byte, so that everything before the damage is kept.
 """
 
 import codecs
 import itertools
 import re
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -46,10 +43,8 @@ State = Literal["whole", "cut", "damaged"]
 
 WINDOW_BYTES = 8 << 20
 """Maximum window of zstd as a content coding in bytes (RFC 9659)."""
-
 LEAST_BYTES = 64
 """Bytes of text that a body must decode to if it has no signature of its coding and was not decoded to its end."""
-
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n")
 _LINE_END = re.compile(rb"\r*\n")
 _TRAILERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n)*[ \t\r\n]*\Z")
@@ -57,17 +52,13 @@ BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Characters that do not occur in text, except in UTF-16."""
 
 
-class _Stream(ABC):
-    """Decoder of one compressed stream."""
+class _Stream:
+    """Decoder of one compressed stream, made of its first bytes and whether decoding it has failed before."""
 
     step: ClassVar[int]
     """Bytes decoded at a time, few enough to bound their output."""
     errors: tuple[Any, ...]
     _stream: Any
-
-    @abstractmethod
-    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # only _decode calls it
-        """Start with the first bytes of a stream; ``again`` if decoding it has failed before."""
 
     @staticmethod
     def is_named(head: bytes) -> bool:  # noqa: ARG004  # subclasses use it
@@ -79,9 +70,9 @@ class _Stream(ABC):
         """Return whether another stream begins after the end of one."""
         return False
 
-    @abstractmethod
-    def decode(self, piece: bytes, most: int) -> bytes:
+    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # zstandard cannot bound its output
         """Return the decoded data of a piece; data beyond ``most`` bytes may be left out."""
+        return bytes(self._stream.decompress(piece))
 
     @property
     def ended(self) -> bool:
@@ -114,8 +105,7 @@ class _Deflate(_Stream):
         return head.startswith(GZIP)
 
     def decode(self, piece: bytes, most: int) -> bytes:
-        data: bytes = self._stream.decompress(piece, most)
-        return data
+        return bytes(self._stream.decompress(piece, most))
 
 
 class _Zstd(_Stream):
@@ -131,10 +121,6 @@ class _Zstd(_Stream):
         return head[:4] == ZSTD or is_skippable(head[:4])
 
     follows = is_named
-
-    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # zstandard cannot bound its output
-        data: bytes = self._stream.decompress(piece)
-        return data
 
 
 class _Brotli(_Stream):
@@ -161,14 +147,19 @@ class _Brotli(_Stream):
         return bool(self._stream.is_finished())
 
 
-_CODINGS: dict[str, type[_Stream]] = {"gzip": _Deflate, "deflate": _Deflate, "br": _Brotli, "zstd": _Zstd}
+_CODINGS: dict[str, type[_Deflate | _Brotli | _Zstd]] = {
+    "gzip": _Deflate,
+    "deflate": _Deflate,
+    "br": _Brotli,
+    "zstd": _Zstd,
+}
 
 
 def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
     """Undo one content coding, and return the data and how they end.
 
-    If the data exceed ``most_bytes``, their beginning is returned, which then also exceeds it. Several gzip members or
-    zstd frames are concatenated. Other bytes after the end are ignored if the body has the signature of its coding;
+    If the data exceed ``most_bytes``, their beginning is returned, which then also exceeds it. Gzip members and zstd
+    frames are concatenated. Other bytes after the end are ignored if the body has the signature of its coding;
     otherwise the body may be text that begins like a whole Brotli stream.
     """
     kind = _CODINGS.get(coding)
@@ -186,7 +177,7 @@ def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
     return bytes(data), state
 
 
-def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray, int, State]:
+def _decode(kind: type[_Deflate | _Brotli | _Zstd], body: memoryview, most: int) -> tuple[bytearray, int, State]:
     """Decode one stream, and return its data, its length in bytes, and how it ends."""
     failed: int | None = None
     while True:
@@ -208,11 +199,8 @@ def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray
 def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
     """Join the chunks of a body, or return None if it has none, as after a crawler has joined them.
 
-    Text may also begin with a hexadecimal number. A single such line therefore counts as a size only if it ends in CR
-    LF, or if it is 0 and only trailers follow.
-
-    Returns:
-        The body, and "chunks" if it is cut, else None.
+    With the body, "chunks" is returned if it is cut, else None. Text may also begin with a hexadecimal number, so a
+    single such line counts as a size only if it ends in CR LF, or if it is 0 and only trailers follow.
     """
     joined, place, sizes, is_strict = bytearray(), 0, 0, True
     while (size := _CHUNK.match(body, place)) is not None:
@@ -231,15 +219,8 @@ def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
     return (bytes(joined), "chunks") if sizes > 1 or (sizes and is_strict) else None
 
 
-def named_codings(field: str) -> list[str]:
-    """Return the codings in a field ``Content-Encoding``, in the order in which they were applied."""
-    codings = (coding.strip().lower() for coding in field.split(","))
-    return [coding.removeprefix("x-") for coding in codings if coding not in ("", "identity", "none")]
-
-
 CODINGS = 3
 """Maximum number of content codings applied to one body."""
-
 _STATUS = re.compile(
     rb"(?:HTTP/\d+(?:\.\d+)?[ \t]+|HTTP/?[ \t]*\d{1,2}\.\d[ \t]*|(?:HTTP|ICY)/?[ \t]+|HTTP/)(\d{3})(?!\d)",
     re.IGNORECASE,
@@ -259,10 +240,8 @@ _HTML = re.compile(
 
 PRESCAN_BYTES = 4_096
 """Bytes of a page searched for the charset that it names."""
-
 WELL_FORMED = 10
 """Well-formed characters beyond ASCII required per malformed one, in charsets other than UTF-8."""
-
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 
 _META = re.compile(
@@ -271,77 +250,40 @@ _META = re.compile(
 _XML = re.compile(rb"\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"'](?P<name>[\w.:+-]{1,40})")
 
 _SINGLE = {
-    "cp866": "ibm866",
-    "mac-roman": "macintosh",
-    "mac-cyrillic": "x-mac-cyrillic",
-    "iso8859-1": "windows-1252",
-    "ascii": "windows-1252",
-    "iso8859-9": "windows-1254",
-    "iso8859-11": "windows-874",
-    "tis-620": "windows-874",
-    "cp874": "windows-874",
-    "koi8-r": "koi8-r",
-    "koi8-u": "koi8-u",
+    "cp866": "ibm866", "mac-roman": "macintosh", "mac-cyrillic": "x-mac-cyrillic",
+    "iso8859-1": "windows-1252", "ascii": "windows-1252", "iso8859-9": "windows-1254",
+    **dict.fromkeys(("iso8859-11", "tis-620", "cp874"), "windows-874"),
+    "koi8-r": "koi8-r", "koi8-u": "koi8-u",
     **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
     **{f"cp{number}": f"windows-{number}" for number in range(1250, 1259)},
-}
+}  # fmt: skip
 _MULTIPLE = {
-    "utf-8": "utf-8",
-    "utf-8-sig": "utf-8",
-    "utf-16": "utf-16le",
-    "utf-16-le": "utf-16le",
-    "utf-16-be": "utf-16be",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "gb18030": "gb18030",
-    "big5": "big5",
-    "big5hkscs": "big5",
-    "euc_jp": "euc-jp",
-    "euc_jis_2004": "euc-jp",
-    "iso2022_jp": "iso-2022-jp",
-    "shift_jis": "shift_jis",
-    "cp932": "shift_jis",
-    "euc_kr": "euc-kr",
-    "cp949": "euc-kr",
-}
+    "utf-8": "utf-8", "utf-8-sig": "utf-8",
+    "utf-16": "utf-16le", "utf-16-le": "utf-16le", "utf-16-be": "utf-16be",
+    **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
+    "big5": "big5", "big5hkscs": "big5", "euc_kr": "euc-kr", "cp949": "euc-kr",
+    "euc_jp": "euc-jp", "euc_jis_2004": "euc-jp", "iso2022_jp": "iso-2022-jp",
+    "shift_jis": "shift_jis", "cp932": "shift_jis",
+}  # fmt: skip
 _NAMES = _SINGLE | _MULTIPLE
 """Names of charsets in the standard, by Python's name."""
-
 _SINGLES = frozenset(_SINGLE.values())
 
 _LABELS = {
-    "dos-874": "cp874",
-    "windows-874": "cp874",
-    "iso-8859-8-i": "iso8859-8",
-    "logical": "iso8859-8",
-    "unicode": "utf-16-le",
-    "unicode-1-1-utf-8": "utf-8",
-    "windows-31j": "cp932",
-    "windows-949": "cp949",
-    "x-cp1250": "cp1250",
-    "x-cp1251": "cp1251",
-    "x-cp1252": "cp1252",
-    "x-euc-jp": "euc_jp",
-    "x-gbk": "gbk",
-    "x-mac-cyrillic": "mac-cyrillic",
-    "x-mac-ukrainian": "mac-cyrillic",
-    "x-sjis": "shift_jis",
-    "x-x-big5": "big5",
-}
+    **dict.fromkeys(("dos-874", "windows-874"), "cp874"),
+    **dict.fromkeys(("iso-8859-8-i", "logical"), "iso8859-8"),
+    "unicode": "utf-16-le", "unicode-1-1-utf-8": "utf-8", "windows-31j": "cp932", "windows-949": "cp949",
+    "x-cp1250": "cp1250", "x-cp1251": "cp1251", "x-cp1252": "cp1252", "x-euc-jp": "euc_jp", "x-gbk": "gbk",
+    **dict.fromkeys(("x-mac-cyrillic", "x-mac-ukrainian"), "mac-cyrillic"),
+    "x-sjis": "shift_jis", "x-x-big5": "big5",
+}  # fmt: skip
 """Labels of the standard that Python does not know."""
-
 _CODECS = {"big5": "big5hkscs", "euc-kr": "cp949", "shift_jis": "cp932", "windows-874": "cp874", "ibm866": "cp866"}
 _CODECS |= {"x-mac-cyrillic": "mac-cyrillic"}
 """Python codecs for names of the standard that Python lacks, or with fewer characters than in browsers."""
 
-_WINDOWS_1252 = "".join(chr(byte) for byte in range(128)) + "".join(
-    bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(128, 256)
-)
+_WINDOWS_1252 = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
 """Characters of windows-1252 as in browsers: its five undefined bytes are control characters."""
-
-
-OFTEN_SAID = 200
-"""Maximum characters of a Content-Type that is cached."""
 
 
 class ContentType(NamedTuple):
@@ -357,7 +299,6 @@ class Decoded(NamedTuple):
     utf8: bytes | memoryview
     """The page itself if nothing changes."""
     charset: str
-    """Name of the page's original charset."""
     is_guessed: bool = False
     """Whether the charset is neither UTF-8 nor named by the header or the page."""
 
@@ -384,8 +325,7 @@ def parse_message(block: bytes | memoryview) -> Message:
 def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str | None]:
     """Undo the transfer and content encodings of a body, and return it with what it was cut by, or None.
 
-    Raises:
-        LeftOutError: the body is larger than ``most_bytes``, or has an unknown encoding.
+    A LeftOutError is raised if it is larger than ``most_bytes`` or has an unknown encoding.
     """
     fields, body, cut = message.fields, message.body, None
     chunked = "chunked" in fields.get("transfer-encoding", "").lower()
@@ -393,7 +333,8 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str 
         body, cut = found
     elif (length := length_of(fields)) is not None:
         cut = "body" if len(body) < length else None
-    named = named_codings(coding) if (coding := fields.get("content-encoding")) else []
+    codings = (coding.strip().lower() for coding in fields.get("content-encoding", "").split(","))
+    named = [coding.removeprefix("x-") for coding in codings if coding not in ("", "identity", "none")]
     if len(named) > CODINGS:
         raise LeftOutError("content_encoding")
     for coding in reversed(named) if body else ():
@@ -403,7 +344,6 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str 
 
 
 def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
-    """Undo one coding, and return the data and whether they are complete."""
     data, state = undo(coding, body, most_bytes)
     if len(data) > most_bytes:
         raise LeftOutError("max_record_bytes")
@@ -415,17 +355,11 @@ def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def content_type_of(declared: str) -> ContentType:
-    """Parse the header Content-Type; results are cached because most servers send one of a few values.
+    """Parse the header Content-Type.
 
     >>> content_type_of("text/plain; charset=x, text/HTML; charset='UTF-8'")
     ContentType(mimes=('text/plain', 'text/html'), charset='x')
     """
-    parse = _parse_content_type if len(declared) <= OFTEN_SAID else _parse_content_type.__wrapped__
-    return parse(declared)
-
-
-@lru_cache(1_000)
-def _parse_content_type(declared: str) -> ContentType:
     found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
     charset = _CHARSET.search(declared)
     return ContentType(tuple(mime[0].lower() for mime in found if mime), charset and charset[1])
@@ -458,9 +392,10 @@ def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool)
 
 def _decode_unmarked(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:
     valid, has_zero = is_utf8(page), b"\0" in bytes(page)
+    unchanged = bytes(page).replace(b"\0", b"") if valid and has_zero else page
     http = _standard_name(declared)
     if valid and http == "utf-8":
-        return Decoded(_without_zeros(page) if has_zero else page, http)
+        return Decoded(unchanged, http)
     if http in ("utf-16le", "utf-16be") and not has_zero:
         http = None
     own = _own_name(bytes(page[:PRESCAN_BYTES])) if markup else None
@@ -469,11 +404,11 @@ def _decode_unmarked(page: bytes | memoryview, declared: str | None, *, markup: 
         if valid and name in _SINGLES and not bytes(page).isascii():
             break
         if valid and name in ("utf-8", "windows-1252"):
-            return Decoded(_without_zeros(page) if has_zero else page, name)
+            return Decoded(unchanged, name)
         if (text := _strictly(bytes(page), name)) is not None:
             return Decoded(text, name)
     if valid:
-        return Decoded(_without_zeros(page) if has_zero else page, "utf-8")
+        return Decoded(unchanged, "utf-8")
     return _leniently(bytes(page), [*named, "utf-8"]) or _guess(bytes(page))
 
 
@@ -492,7 +427,6 @@ def _leniently(page: bytes, names: Iterable[str]) -> Decoded | None:
 
 
 def _guess(page: bytes) -> Decoded:
-    """Decode a page with the charset that it seems to be in."""
     codec = guess_encoding(page)
     name = codec and _standard_name(codec)
     if codec is None or name is None or name == "windows-1252":
@@ -500,10 +434,6 @@ def _guess(page: bytes) -> Decoded:
     if (text := _strictly(page, name)) is None:
         text = _utf8(page.decode(codec, "replace"))
     return Decoded(text, name, is_guessed=True)
-
-
-def _without_zeros(page: bytes | memoryview) -> bytes:
-    return bytes(page).replace(b"\0", b"")
 
 
 def _strictly(page: bytes, name: str) -> bytes | None:

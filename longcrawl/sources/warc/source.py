@@ -1,24 +1,19 @@
 """Source of web archives (WARC and WET), with a row for each page or text.
 
 Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary). Compression is
-detected from the first bytes, so ``data_files`` may have any name. ARC files, the format before WARC, are rejected with
-the command that converts them. A file compressed as a single gzip member is also read, but only one with a member per
-record gives the positions of its records.
+detected from the first bytes, so ``data_files`` may have any name. ARC files are rejected with the command that
+converts them. Only a file with a compressed member per record gives the positions of its records.
 
-Some records are not rows. They are counted by the rule that excludes them (``Warc.count_records``,
-``BadFiles.left_out``, and the log); the first matching rule in this order counts:
+Records that are not rows are counted in ``BadFiles.left_out`` and the log by the first matching of these rules:
 
 ==================================== ==================================================================================
 rule                                 excluded
 ==================================== ==================================================================================
-``request``, ``metadata``, …         records of a type that is not in ``record_types``: ``warcinfo``, ``request``,
-                                     ``metadata``, ``revisit`` (its page is where it was first seen), ``continuation``,
-                                     ``other_type``, and any of response, resource, conversion that is not requested
+``request``, ``metadata``, …         records of a type that is not in ``record_types``, such as ``revisit`` (its page is
+                                     where it was first seen), and ``other_type``
 ``crawl_log``                        records that the crawler itself wrote, by their URI (``metadata:``, ``urn:``)
-``max_record_bytes``                 records of more bytes, and pages whose decoded size exceeds the limit; neither is
-                                     ever held in memory
-``status_404``, …, ``no_status``     responses with a status that is not in ``statuses``, such as redirects, errors and
-                                     304, or without a readable one
+``max_record_bytes``                 records and decoded pages of more bytes; neither is ever held in memory
+``status_404``, …, ``no_status``     responses with a status that is not in ``statuses``, or without a readable one
 ``mime_image``, …                    pages with a type that is not in ``mimes``, by the first half of the type
 ``content_encoding``                 bodies in an unknown coding, or damaged from the first byte
 ``truncated``                        cut pages, under ``truncated="skip"``
@@ -28,16 +23,15 @@ rule                                 excluded
 
 The other records become rows as follows:
 
-* Chunks (``Transfer-Encoding``) are joined, and gzip, deflate, br and zstd (``Content-Encoding``) undone, up to three
-  of them. A body that is not encoded as its header declares, because the crawler decoded it, is kept unchanged.
+* Chunks (``Transfer-Encoding``) are joined, and up to three of gzip, deflate, br and zstd (``Content-Encoding``)
+  undone. A body that is not encoded as its header declares, because the crawler decoded it, is kept unchanged.
 * A page is cut if the archive marks it (``WARC-Truncated``), if it is shorter than its Content-Length, or if its chunks
   or its compressed data end early. Its row has the available part, and the reason in the column ``truncated``.
 * A page without a type is HTML if it begins like HTML, else of the type that the archive identified
   (``WARC-Identified-Payload-Type``).
-* Charsets, including wrong and unknown ones, UTF-16 and zeros, are handled by ``longcrawl.sources.warc.pages``.
-* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs give repeated rows; runs and stages reject
-  duplicate ids unless a recipe sets ``on_duplicate_ids``.
+* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs give repeated rows.
 * A digest in the archive is not compared, because crawlers differ in what it covers.
+
 """
 
 import hashlib
@@ -51,35 +45,23 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.sources import (
-    DOCUMENTS,
-    BadFiles,
-    OnBadFiles,
-    Part,
-    Source,
-    StorageOptions,
-    check_record_bytes,
-    source,
-)
+from longcrawl.core import sources
+from longcrawl.core.sources import DOCUMENTS, BadFiles, Part
 from longcrawl.errors import SourceError, one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.encodings import GUESSED
 from longcrawl.sources.files import DamagedFileError, DataFiles, named_parts, opened
+from longcrawl.sources.json_lines import Texts
 from longcrawl.sources.path_lists import COMMON_CRAWL, Listed, parse_slice, read_lists
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.pages import LeftOutError
 from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_ids, read_records
 from longcrawl.urls import is_url
 
-MANY_BYTES = 1 << 20
-"""Bytes of texts in a table from which on further texts are copied to one array as they are added."""
-
 ROWS = 10_000
 """Maximum rows of a table."""
-
 DIGEST = "digest"
 SCHEMA = pa.schema(
     [
@@ -104,100 +86,40 @@ class Page(NamedTuple):
     is_markup: bool
 
 
-class Row(NamedTuple):
-    """Columns of a page other than its content and digest."""
-
-    id: str
-    url: str | None
-    date: str | None
-    source: str
-    file: str
-    status: int | None
-    mime: str
-    charset: str
-    language_hint: str | None
-    truncated: str | None
-    offset: int | None
-    length: int | None
-
-
 class Block:
     """Rows of a table; each page is copied to its column while it is in a core's own cache."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._has_digests = schema, DIGEST in schema.names
-        self._rows = list[Row]()
-        self._digests = list[str]()
-        self._texts = {name: _Texts() for name in ("text", "html")}
+        self.rows = list[dict[str, Any]]()
+        self._texts, self._lengths, self._are_markup = (Texts(), Texts()), list[int](), list[bool]()
         self._bytes = 0
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self._rows)
-
-    def add(self, row: Row, page: Page) -> bool:
-        """Add a row unless the table is too full for it, and return whether it was added.
-
-        The size of a table depends only on its rows, not on whether digests are computed.
-        """
-        values = (row.id, row.url, row.date, row.source, row.file, row.mime, row.charset)
-        size = sum(map(len, filter(None, (*values, row.language_hint, row.truncated, page.utf8)))) + _DIGEST_CHARACTERS
-        if self._rows and (self._bytes + size > BLOCK_BYTES or len(self._rows) == ROWS):
+    def add(self, row: dict[str, Any], page: Page) -> bool:
+        """Add a row, and return True, or return False if the table is too full, with or without digests."""
+        names = sum(len(value) for value in row.values() if isinstance(value, str))
+        size = len(page.utf8) + names + _DIGEST_CHARACTERS
+        if self.rows and (self._bytes + size > BLOCK_BYTES or len(self.rows) == ROWS):
             return False
-        self._texts["html" if page.is_markup else "text"].add(len(self._rows), page.utf8)
-        if self._has_digests:
-            self._digests.append(_digest(page.as_it_came))
-        self._rows.append(row)
+        self._texts[page.is_markup].add(page.utf8)
+        self._lengths.append(len(page.utf8))
+        self._are_markup.append(page.is_markup)
+        self.rows.append(row | {DIGEST: _digest(page.as_it_came)} if self._has_digests else row)
         self._bytes += size
         return True
 
     def table(self) -> pa.Table:
         """Return the rows as a table of the schema."""
-        rows = len(self._rows)
-        columns: dict[str, Any] = dict(zip(Row._fields, zip(*self._rows, strict=True), strict=True))
-        columns["language"] = pa.nulls(rows, pa.string())
-        columns |= {name: texts.take(rows) for name, texts in self._texts.items()}
-        if self._has_digests:
-            columns[DIGEST] = self._digests
+        columns: dict[str, Any] = {name: [row[name] for row in self.rows] for name in self.rows[0]}
+        columns["language"] = pa.nulls(len(self.rows), pa.string())
+        are_markup, lengths = np.array(self._are_markup), np.array(self._lengths)
+        for name, texts, absent in zip(("text", "html"), self._texts, (are_markup, ~are_markup), strict=True):
+            columns[name] = texts.take(np.cumsum(np.where(absent, 0, lengths)), absent)
         return pa.table(columns, schema=self._schema)
 
 
-class _Texts:
-    """Column of texts that are known to be UTF-8, built without the check that Arrow would make."""
-
-    def __init__(self) -> None:
-        self._few = list[bytes | memoryview]()
-        self._many: npt.NDArray[np.uint8] | None = None
-        """Array for a block from Arrow's pool, whose memory from earlier tables needs no clearing."""
-        self._rows, self._lengths, self._bytes = list[int](), list[int](), 0
-
-    def add(self, row: int, text: bytes | memoryview) -> None:
-        """Set the text of a row; rows are set in increasing order."""
-        end = self._bytes + len(text)
-        if self._many is None and (not self._bytes or end <= MANY_BYTES):
-            self._few.append(bytes(text))  # a view would keep the whole record alive, with a header that may be longer
-        else:
-            if self._many is None:
-                self._many = np.frombuffer(pa.allocate_buffer(BLOCK_BYTES), np.uint8)
-                self._many.data[: self._bytes] = b"".join(self._few)
-                self._few = []
-            self._many.data[self._bytes : end] = text
-        self._rows.append(row)
-        self._lengths.append(len(text))
-        self._bytes = end
-
-    def take(self, rows: int) -> pa.Array:
-        """Return the column with ``rows`` rows, null if no text was set."""
-        data = b"".join(self._few) if self._many is None else self._many.data[: self._bytes].toreadonly()
-        lengths, given = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-        lengths[self._rows], given[self._rows] = self._lengths, True
-        offsets = np.append(0, np.cumsum(lengths))
-        buffers = map(pa.py_buffer, (np.packbits(given, bitorder="little").tobytes(), offsets, data))
-        return pa.Array.from_buffers(pa.large_string(), rows, list(buffers))
-
-
 def _digest(page: bytes | memoryview) -> str:
-    """Return the digest of a page in the spelling of archives, in base32 (RFC 4648)."""
+    """Return the digest of a page in the spelling of archives."""
     return "sha1:" + b32encode(hashlib.sha1(page).digest()).decode()  # noqa: S324  # the digest of the standard
 
 
@@ -212,8 +134,8 @@ _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
 
 
-@source("warc")
-class Warc(Source):
+@sources.source("warc")
+class Warc(sources.Source):
     """Pages of web archives.
 
     Every row has ``id`` (WARC-Record-ID, unchanged), ``text`` (conversion records and plain text; else null), ``url``,
@@ -259,8 +181,8 @@ class Warc(Source):
     truncated: Literal["keep", "skip"] = "keep"
     max_record_bytes: int = 64 << 20
     digests: bool = True
-    on_bad_files: OnBadFiles = "error"
-    storage_options: StorageOptions = None
+    on_bad_files: sources.OnBadFiles = "error"
+    storage_options: sources.StorageOptions = None
 
     def __post_init__(self) -> None:
         if self.files is not None:
@@ -277,7 +199,7 @@ class Warc(Source):
                 raise SourceError(f"record_types has {kind!r}; known: {', '.join(DOCUMENT_TYPES)}")
         if not self.record_types or not self.mimes:
             raise SourceError("source 'warc' needs at least one of record_types and of mimes; e.g. mimes=['text/html']")
-        check_record_bytes(self.max_record_bytes)
+        sources.check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as YAML-ready values; ``digests`` and those for lists only if they are used."""
@@ -305,12 +227,7 @@ class Warc(Source):
         return source
 
     def splits(self) -> dict[str, list[Part]]:
-        """List the files of every split.
-
-        Raises:
-            SourceError: no file was named or found, or a list cannot be read.
-            NotYetError: the server of a list does not answer now.
-        """
+        """List the files of every split."""
         if self.paths:
             return {"train": list(self._listed.parts)}
         data_dir, data_files = self.located((self.data_dir, self.data_files))
@@ -328,7 +245,7 @@ class Warc(Source):
                 yield block.table()
                 block = Block(self.schema())
                 block.add(row, page)
-        if block:
+        if block.rows:
             yield block.table()
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
@@ -345,18 +262,7 @@ class Warc(Source):
             ids.extend(fields["warc-record-id"] for fields in wanted if fields.get("warc-record-id"))
         return pa.chunked_array([pa.array(ids, pa.string())])
 
-    def count_records(self) -> dict[str, int]:
-        """Count the records of all files by reading them: "documents", and the excluded ones by rule.
-
-        Raises:
-            SourceError: a file cannot be read whole, under ``on_bad_files="error"``.
-        """
-        bad_files = BadFiles(self.on_bad_files)
-        parts = [part for parts in self.splits().values() for part in parts]
-        documents = sum(1 for part in parts for _ in self._rows(part, bad_files))
-        return {"documents": documents, **dict(sorted(bad_files.left_out.items()))}
-
-    def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[tuple[Row, Page]]:
+    def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[tuple[dict[str, Any], Page]]:
         (path,) = part.files
         left_out, guessed = Counter[str](), Counter[str]()
         lost = Lost(bad_files, path)
@@ -372,21 +278,12 @@ class Warc(Source):
             bad_files.report(path, str(damage))
         bad_files.left_out.update(left_out)
         bad_files.encodings.update({charset + GUESSED: count for charset, count in guessed.items()})
-        counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
-        logger.info(
-            "%s: %s records are not documents, by rule: %s; the charset of %s pages is guessed",
-            one_line(path),
-            f"{left_out.total():,}",
-            counted or "none",
-            f"{guessed.total():,}",
-        )
+        counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items())) or "none"
+        message = "%s: %s records are not documents, by rule: %s; the charset of %s pages is guessed"
+        logger.info(message, one_line(path), f"{left_out.total():,}", counted, f"{guessed.total():,}")
 
-    def _row(self, name: str, record: Record, guessed: Counter[str]) -> tuple[Row, Page]:
-        """Make the row of a record; ``guessed`` counts pages by guessed charset.
-
-        Raises:
-            LeftOutError: the record is not a row; the error names the rule.
-        """
+    def _row(self, name: str, record: Record, guessed: Counter[str]) -> tuple[dict[str, Any], Page]:
+        """Make the row of a record, or raise a LeftOutError; ``guessed`` counts pages by guessed charset."""
         fields = record.fields
         kind = fields.get("warc-type", "").lower()
         if kind not in self.record_types:
@@ -411,20 +308,20 @@ class Warc(Source):
         page = pages.decode_page(payload, declared.charset, markup=is_markup)
         if page.is_guessed:
             guessed[page.charset] += 1
-        row = Row(
-            id=fields.get("warc-record-id") or f"{name}:{record.number}",
-            url=url,
-            date=fields.get("warc-date"),
-            source=name,
-            file=name,
-            status=message and message.status,
-            mime=mime,
-            charset=page.charset,
-            language_hint=headers.get("content-language") or fields.get("warc-identified-content-language"),
-            truncated=truncated,
-            offset=record.offset,
-            length=record.length,
-        )
+        row = {
+            "id": fields.get("warc-record-id") or f"{name}:{record.number}",
+            "url": url,
+            "date": fields.get("warc-date"),
+            "source": name,
+            "file": name,
+            "status": message and message.status,
+            "mime": mime,
+            "charset": page.charset,
+            "language_hint": headers.get("content-language") or fields.get("warc-identified-content-language"),
+            "truncated": truncated,
+            "offset": record.offset,
+            "length": record.length,
+        }
         return row, Page(page.utf8, payload, is_markup)
 
     def _message(self, kind: str, record: Record, block: memoryview) -> Message | None:
@@ -441,15 +338,9 @@ class Warc(Source):
         return message
 
     def _allowed(self, named: tuple[str, ...]) -> str | None:
-        """Return the last named type, or None if there is none.
-
-        Raises:
-            LeftOutError: the type is not in ``mimes``.
-        """
-        if not named:
-            return None
-        mime = named[-1]
-        if mime not in self.mimes:
+        """Return the last named type, or None if there is none; LeftOutError if it is not in ``mimes``."""
+        mime = named[-1] if named else None
+        if mime is not None and mime not in self.mimes:
             top = mime.partition("/")[0]
             raise LeftOutError(f"mime_{top if top in _TOP_LEVEL else 'other'}")
         return mime
@@ -457,7 +348,6 @@ class Warc(Source):
     def _found_out(self, fields: Fields, payload: bytes | memoryview) -> str:
         """Return the type of a page for which the server names none."""
         identified = pages.content_type_of(fields.get("warc-identified-payload-type", "")).mimes
-        mime = self._allowed(("text/html",) if pages.begins_like_html(payload) else identified)
-        if mime is None:
+        if (mime := self._allowed(("text/html",) if pages.begins_like_html(payload) else identified)) is None:
             raise LeftOutError("no_mime")
         return mime
