@@ -1,8 +1,8 @@
 """Input files: finding, opening and fetching them, and recording which bytes were read.
 
-A local file is hashed in one pass after its part has been read, while it is in the page cache. Its size, times of
-change and inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it
-is fetched.
+A local file is hashed in one pass after its part has been read, while it is in the page cache. Its size, times and
+inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it is fetched.
+
 """
 
 import hashlib
@@ -38,10 +38,7 @@ from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 logger = logging.getLogger("longcrawl")
 
 State = tuple[int, int, int, int]
-"""Size, content and status change times in ns, and inode of a local file.
-
-The content time can be set back with `cp --preserve` or `touch`; the status time cannot.
-"""
+"""Size, content and status change times in ns, and inode of a local file; tools can set back the content time only."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class InputFile:
     etag: str | None = None
     """The server's version tag of a remote file, if it has one."""
     state: State | None = None
-    """State of a local file when it was read."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry of a manifest, which is equal for two copies of a file."""
@@ -73,45 +69,18 @@ class InputFile:
         return cls(**{**values, "state": None if state is None else tuple(state)})
 
 
-class Fetched(dict[str, InputFile]):
-    """Records of the remote files fetched for a part, by URL."""
-
-    def __init__(self, files: Iterable[str]) -> None:
-        super().__init__()
-        self.wanted = frozenset(file for file in files if is_url(file))
-
-
-_fetched: ContextVar[Fetched | None] = ContextVar("fetched", default=None)
-
-
-class PrefixHash:
-    """SHA-256 of a file that is read in pieces, mostly in order."""
-
-    def __init__(self) -> None:
-        self._digest, self.size = hashlib.sha256(), 0
-
-    def add(self, place: int, content: bytes) -> None:
-        """Add the content at a file position; bytes already added are skipped."""
-        if place <= self.size < place + len(content):
-            self._digest.update(content[self.size - place :])
-            self.size = place + len(content)
-
-    def hexdigest(self) -> str:
-        """Return the SHA-256 of the first ``size`` bytes."""
-        return self._digest.hexdigest()
+_fetched: ContextVar[dict[str, InputFile] | None] = ContextVar("fetched", default=None)
+"""Records of the remote files of a part by URL, or None if nothing records them."""
 
 
 @contextmanager
 def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
-    """Record the files of a part while they are read.
+    """Record the files of a part while they are read; NotYetError if a local one is replaced meanwhile.
 
     The yielded list is filled, in the order of ``files``, when the block ends without an error.
-
-    Raises:
-        NotYetError: a local file was replaced while it was read.
     """
     before = {file: _state(file) for file in files if not is_url(file)}
-    fetched, found = Fetched(files), list[InputFile]()
+    fetched, found = dict[str, InputFile](), list[InputFile]()
     token = _fetched.set(fetched)
     try:
         yield found
@@ -123,15 +92,8 @@ def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
         else:
             found.append(_hashed(file))
             if found[-1].state != before[file]:
-                raise NotYetError(
-                    f"{file} was replaced while it was read. Type the same command again to read it again"
-                )
-
-
-def fetching(url: str) -> Fetched | None:
-    """Return where to record a remote file, or None if nothing records it."""
-    fetched = _fetched.get()
-    return fetched if fetched is not None and url in fetched.wanted else None
+                again = "Type the same command again to read it again"
+                raise NotYetError(f"{file} was replaced while it was read. {again}")
 
 
 def entity_tag(information: Mapping[str, Any]) -> str | None:
@@ -145,17 +107,16 @@ def entity_tag(information: Mapping[str, Any]) -> str | None:
 def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, str]]:
     """Yield path and difference of every file that differs from what was read, in order.
 
-    A local file is hashed again if its size, times or inode differ. Remote files are compared by tag and size, as far
-    as the server reports them.
+    A local file is hashed again if its state differs. Remote files are compared by tag and size, if reported.
     """
     remote = [url for url, known in read if is_url(url) and known.sha256 is not None]
     with ThreadPoolExecutor(REQUESTS) as pool:
         now = dict(zip(remote, pool.map(_current, remote), strict=True))
     for path, known in read:
-        if not is_url(path):
-            difference = _difference(path, known)
-        else:
+        if is_url(path):
             difference = _remote_difference(known, *now.get(path, (None, None)))
+        else:
+            difference = _difference(path, known)
         if difference is not None:
             yield known.file, difference
 
@@ -163,9 +124,7 @@ def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, 
 def _remote_difference(known: InputFile, tag: str | None, size: int | None) -> str | None:
     if known.etag is not None and tag not in (None, known.etag):
         return f"its entity tag was {known.etag} and is {tag}"
-    if size not in (None, known.bytes):
-        return f"it had {known.bytes:,} bytes and has {size:,}"
-    return None
+    return None if size in (None, known.bytes) else f"it had {known.bytes:,} bytes and has {size:,}"
 
 
 def _current(url: str) -> tuple[str | None, int | None]:
@@ -196,14 +155,12 @@ def _difference(path: str, known: InputFile) -> str | None:
 
 def _hashed(path: str) -> InputFile:
     """Return a record of a local file as it is now; without a hash if it cannot be read."""
-    state = _state(path)
-    if state is None:
+    if (state := _state(path)) is None:
         return InputFile(path)
     try:
-        digest = checksum(Path(path))
+        return InputFile(path, state[0], checksum(Path(path)), state=_state(path))
     except OSError:  # the source has already applied its policy for broken files
         return InputFile(path, state[0], state=state)
-    return InputFile(path, state[0], digest, state=_state(path))
 
 
 def _state(path: str) -> State | None:
@@ -211,9 +168,8 @@ def _state(path: str) -> State | None:
         status = os.stat(path)  # noqa: PTH116  # called for every file of a run, twice as fast as Path.stat
     except OSError:
         return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    is_file = stat.S_ISREG(status.st_mode)
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if is_file else None
 
 
 RANGE_BYTES = 8 << 20
@@ -221,10 +177,7 @@ RANGE_BYTES = 8 << 20
 
 
 class DamagedFileError(SourceError):
-    """Error for a file that is missing, cut or corrupt; the records before the damage have been yielded.
-
-    ``records_lost`` is the number of records lost with it, or None if unknown.
-    """
+    """Error for a missing, cut or corrupt file, with the number of records lost with it, or None if unknown."""
 
     def __init__(self, reason: str, records_lost: int | None = None) -> None:
         super().__init__(reason)
@@ -241,11 +194,8 @@ def absolute(path: str) -> str:
 def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted; a missing folder has none.
 
-    Hidden files, and files that jobs write beside data, are left out, see :func:`longcrawl.io.files.is_listed`. In a
-    local folder, links are followed, and files that cannot be read are also listed, see :mod:`longcrawl.io.files`.
-
-    Raises:
-        NotYetError: the server cannot list a folder now.
+    Files that are hidden or not :func:`longcrawl.io.files.is_listed` are left out. Links are followed in a local
+    folder, and its unreadable files are listed. NotYetError is raised if a server cannot list a folder now.
     """
     if not is_url(folder):
         return list_files(folder)
@@ -256,12 +206,7 @@ def list_tree(folder: str) -> list[str]:
 
 
 def match_remote(pattern: str) -> list[str]:
-    """List the URLs that match a glob.
-
-    Raises:
-        NotYetError: the server cannot list a folder now.
-        SourceError: the pattern is invalid.
-    """
+    """List the URLs that match a glob; NotYetError if the server cannot list a folder now."""
     filesystem, inner = file_system_of(pattern)
     protocol = pattern.removesuffix(inner.lstrip("/"))
     host = 3 if "://" in inner else 0
@@ -278,12 +223,7 @@ def match_remote(pattern: str) -> list[str]:
 
 
 def _listed(url: str, filesystem: Any, root: str) -> list[str]:
-    """List the files below a remote folder, with retries; a missing folder has none.
-
-    Raises:
-        NotYetError: the server cannot list it now.
-        SourceError: the bucket does not exist.
-    """
+    """List the files below a remote folder, with retries; a missing folder has none, a missing bucket is an error."""
     try:
         return ask(url, partial(_find, filesystem, root))
     except FileNotFoundError:
@@ -296,19 +236,17 @@ def _find(filesystem: Any, root: str) -> list[str]:
     This replaces fsspec's own walk, which ignores errors of folders. Object stores list everything in one request.
     """
     filesystem.invalidate_cache()  # a process may list a folder again after hours
-    if not _walks(type(filesystem)):
-        try:
-            return [str(name) for name in filesystem.find(root)]
-        except FileNotFoundError as missing:
-            _pass_missing(missing)
-            return []
+    walks = _walks(type(filesystem))
     found, waiting, seen = set[str](), [root], {root.rstrip("/")}
     while waiting:
         folder = waiting.pop()
         try:
+            if not walks:
+                return [str(name) for name in filesystem.find(folder)]
             entries = filesystem.ls(folder, detail=True)
         except FileNotFoundError as missing:
-            _pass_missing(missing)
+            if verdict_of(missing).kind != "missing":
+                raise
             continue
         for entry in entries:
             name = str(entry["name"])
@@ -320,20 +258,12 @@ def _find(filesystem: Any, root: str) -> list[str]:
     return sorted(found)
 
 
-def _pass_missing(failed: Exception) -> None:
-    """Raise an error again unless it means that a folder is missing."""
-    if verdict_of(failed).kind != "missing":
-        raise failed
-
-
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
     """Return a local path for a file: its own, or that of a temporary copy of a remote file, fetched whole.
 
-    Raises:
-        DamagedFileError: the file is missing, a dangling link, a named pipe or a device, or cannot be read in the
-            block.
-        NotYetError: the server cannot deliver it now.
+    DamagedFileError is raised if it is missing, no regular file, or cannot be read in the block; NotYetError if the
+    server cannot deliver it now.
     """
     if not is_url(path):
         if (reason := why_no_file(path)) is not None:
@@ -363,11 +293,7 @@ def _as_damage() -> Iterator[None]:
 def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading and seeking; of a remote file, only the bytes read are fetched if the server allows it.
 
-    ``range_bytes`` is the number of bytes fetched at a time from a remote file, by default ``RANGE_BYTES``.
-
-    Raises:
-        DamagedFileError: the file is missing or cannot be read.
-        NotYetError: the server cannot deliver it now.
+    They are fetched ``range_bytes`` at a time, by default ``RANGE_BYTES``. Errors are those of :func:`local_copy`.
     """
     with _as_damage():
         if (remote := _open_remote(path) if is_url(path) else None) is not None:
@@ -380,12 +306,7 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
 
 
 def fetch_texts(paths: Sequence[str]) -> dict[str, str | None]:
-    """Read small text files, several remote ones at a time; a missing file is None.
-
-    Raises:
-        NotYetError: the server cannot deliver a file now.
-        SourceError: a file is not UTF-8.
-    """
+    """Read small UTF-8 files, several remote ones at a time; a missing file is None."""
     with ThreadPoolExecutor(REQUESTS) as pool:
         return dict(zip(paths, pool.map(_text, paths), strict=True))
 
@@ -399,36 +320,34 @@ def _text(path: str) -> str | None:
 
 
 def _walks(kind: type) -> bool:
-    """Return whether a class of file systems uses fsspec's own walk to find files."""
     own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec is untyped
     return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # fsspec has no public way to ask
 
 
 def _fetch(path: str, copy: Path) -> None:
     filesystem, inner = file_system_of(path)
-    record = fetching(path)
+    records = _fetched.get()
     tag: str | None = None
 
     def request() -> None:
         nonlocal tag
-        if record is not None:
+        if records is not None:
             look_again(filesystem, inner)
             tag = entity_tag(filesystem.info(inner))
         filesystem.get_file(inner, str(copy))
 
     ask(path, request)
-    if record is not None:
-        record[path] = InputFile(without_secrets(path), copy.stat().st_size, checksum(copy), tag)
+    if records is not None:
+        records[path] = InputFile(without_secrets(path), copy.stat().st_size, checksum(copy), tag)
 
 
 class _Ranges(io.RawIOBase):
-    """Raw stream of a remote file, fetched in ranges of bytes."""
+    """Raw stream of a remote file, fetched in ranges of bytes and hashed as far as they continue each other."""
 
     def __init__(self, path: str, file: Any, size: int, tag: str | None) -> None:
         self._path, self._file, self._size, self._tag = path, file, size, tag
-        self._place = 0
-        self._record = fetching(path)
-        self._hash = PrefixHash()
+        self._place = self._hashed = 0
+        self._records, self._digest = _fetched.get(), hashlib.sha256()
 
     def readable(self) -> bool:
         return True
@@ -448,25 +367,28 @@ class _Ranges(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        wanted = max(min(len(buffer), self._size - self._place), 0)
-        if not wanted:
-            return 0
-        content = ask(self._path, partial(self._read, self._place, wanted))
+        content = self._range(self._place, min(len(buffer), self._size - self._place))
         buffer[: len(content)] = content
-        if self._record is not None:
-            self._hash.add(self._place, content)
         self._place += len(content)
         return len(content)
 
     def record(self) -> None:
         """Record the bytes read, after fetching the parts that were skipped."""
-        if self._record is None:
+        if self._records is None:
             return
-        while self._hash.size < self._size:
-            place = self._hash.size
-            self._hash.add(place, ask(self._path, partial(self._read, place, min(RANGE_BYTES, self._size - place))))
+        while self._hashed < self._size:
+            self._range(self._hashed, min(RANGE_BYTES, self._size - self._hashed))
         named = without_secrets(self._path)
-        self._record[self._path] = InputFile(named, self._size, self._hash.hexdigest(), self._tag)
+        self._records[self._path] = InputFile(named, self._size, self._digest.hexdigest(), self._tag)
+
+    def _range(self, place: int, size: int) -> bytes:
+        if size <= 0:
+            return b""
+        content = ask(self._path, partial(self._read, place, size))
+        if self._records is not None and place <= self._hashed < place + size:
+            self._digest.update(content[self._hashed - place :])
+            self._hashed = place + size
+        return content
 
     def _read(self, place: int, size: int) -> bytes:
         self._file.seek(place)
@@ -485,8 +407,7 @@ def _open_remote(path: str) -> _Ranges | None:
         try:
             file = filesystem.open(inner, "rb", cache_type="none")
             information = filesystem.info(inner)
-            size = information.get("size")
-            if not size:
+            if not (size := information.get("size")):
                 return None
             file.seek(size - 1)
             whole = len(file.read(1)) == 1
@@ -524,89 +445,62 @@ def named_parts(
         data_files: the files to read, or None for all files of ``data_dir`` with one of the endings.
         endings: endings of the files that the source reads, in lower case.
         example: a pattern of such files, for messages.
-        whole: endings of files that are one document each, see :func:`readable`.
-        hint: advice for a folder without such files, as the end of a message.
         splits: function from the names of all files below ``data_dir`` to the files of each split. None makes all files
             with one of the endings the split "train", and warns about the others.
-
-    Raises:
-        SourceError: no file was named or found.
+        whole: endings of files that are one document each, see :func:`readable`.
+        hint: advice for a folder without such files, as the end of a message.
     """
     if data_files:
         files = chosen_files(data_dir, data_files)
+    elif not data_dir:
+        raise SourceError(
+            f"source {source!r} has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
+        )
     else:
-        files = _below(source, data_dir, endings, example, splits, whole, hint)
-    base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
+        folder = absolute(data_dir)
+        if not is_url(folder) and not Path(folder).is_dir():
+            raise SourceError(f"{folder} is not a folder; set data_dir to one, or data_files to the file")
+        tree = list_tree(folder)
+        others = [] if is_url(folder) else unreachable(folder, [name for name in tree if not has_ending(name, endings)])
+        names = readable(tree, endings, whole)
+        if not names and not others:
+            raise SourceError(
+                f"{without_secrets(folder)} holds no file that can be read; known endings: {spell_endings(endings)}; "
+                f"found: {count_endings(tree)}{hint}"
+            )
+        found = {"train": names} if splits is None else dict(splits(tree))
+        if splits is None:
+            _warn_of_others(source, [name for name in tree if name not in others], endings)
+        if others:
+            found["train"] = [*found.get("train", []), *others]
+        files = {split: [join(folder, name) for name in names] for split, names in found.items()}
+        if not is_url(folder):
+            files = {split: _once(names) for split, names in files.items()}
+    base = _base_of([path_of(without_secrets(file)) for chosen in files.values() for file in chosen], data_dir)
     return {split: _parts(chosen, base) for split, chosen in files.items()}
 
 
 def _parts(files: list[str], base: str) -> list[Part]:
-    """Name files by their paths.
-
-    Raises:
-        SourceError: two URLs differ only in their queries or users, so their documents would have the same ids.
-    """
+    """Name files by their paths, which two URLs that differ only in their queries or users would share."""
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
         # Ids are UTF-8, but file names need not be.
-        name = _written(file).removeprefix(base).lstrip("/").encode("utf-8", "backslashreplace").decode()
+        name = path_of(without_secrets(file)).removeprefix(base).lstrip("/")
+        name = name.encode("utf-8", "backslashreplace").decode()
         if name in parts:
             raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
         parts[name] = Part(name, (file,))
     return [parts[name] for name in sorted(parts)]
 
 
-def _written(file: str) -> str:
-    """Return the path of a file for ids and manifests, without the query and password of a URL."""
-    return path_of(without_secrets(file))
-
-
-def _below(
-    source: str,
-    data_dir: str | None,
-    endings: tuple[str, ...],
-    example: str,
-    splits: Callable[[list[str]], Mapping[str, list[str]]] | None,
-    whole: tuple[str, ...],
-    hint: str,
-) -> dict[str, list[str]]:
-    if not data_dir:
-        raise SourceError(
-            f"source {source!r} has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
+def _warn_of_others(source: str, names: Sequence[str], endings: tuple[str, ...]) -> None:
+    left = [name for name in names if not has_ending(name, endings) and not _is_about(name)]
+    if left:
+        files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
+        warn_user(
+            f"source {source!r}: {files} not read, by ending: {count_endings(left)}. Convert or rename them, or move "
+            "them away"
         )
-    base = absolute(data_dir)
-    if not is_url(base) and not Path(base).is_dir():
-        raise SourceError(f"{base} is not a folder; set data_dir to one, or data_files to the file")
-    tree = list_tree(base)
-    others = [] if is_url(base) else unreachable(base, [name for name in tree if not has_ending(name, endings)])
-    names = readable(tree, endings, whole)
-    if not names and not others:
-        raise SourceError(
-            f"{without_secrets(base)} holds no file that can be read; known endings: {spell_endings(endings)}; found: "
-            f"{count_endings(tree)}{hint}"
-        )
-    if splits is None:
-        found = {"train": names}
-        if left := _left_out([name for name in tree if name not in others], endings):
-            warn_user(f"source {source!r}: {left}")
-    else:
-        found = dict(splits(tree))
-    if others:
-        found["train"] = [*found.get("train", []), *others]
-    files = {split: [join(base, name) for name in names] for split, names in found.items()}
-    return files if is_url(base) else {split: _once(names) for split, names in files.items()}
-
-
-def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
-    """Return a message about the files of a folder whose endings are not read, or "" if there are none.
-
-    README and LICENSE files describe the others and do not count; hidden files are not listed at all.
-    """
-    left = [name for name in tree if not has_ending(name, endings) and not _is_about(name)]
-    files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
-    return (
-        f"{files} not read, by ending: {count_endings(left)}. Convert or rename them, or move them away" if left else ""
-    )
 
 
 def has_ending(name: str, endings: tuple[str, ...]) -> bool:
@@ -617,7 +511,7 @@ def has_ending(name: str, endings: tuple[str, ...]) -> bool:
 def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
     """Return the file names with one of some endings.
 
-    Beside files of records, a README or LICENSE that would be one document is left out, since it describes them.
+    Beside files of records, a README or LICENSE that would be one document is left out.
     """
     found = [name for name in names if has_ending(name, endings)]
     if all(has_ending(name, whole) for name in found):
@@ -637,6 +531,7 @@ def spell_endings(endings: Iterable[str]) -> str:
 
 
 def _is_about(name: str) -> bool:
+    """Return whether a file is a README or a LICENSE, which describe the others."""
     return name.rpartition("/")[2].upper().startswith(_ABOUT)
 
 
@@ -665,11 +560,7 @@ def _once(files: list[str]) -> list[str]:
 
 
 def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
-    """Return the paths and URLs that ``data_files`` names, by split.
-
-    Raises:
-        SourceError: a pattern matches nothing.
-    """
+    """Return the paths and URLs that ``data_files`` names, by split; SourceError if a pattern matches nothing."""
     chosen = data_files if isinstance(data_files, Mapping) else {"train": data_files}
     base = absolute(data_dir or "")
     files: dict[str, list[str]] = {}
@@ -680,32 +571,23 @@ def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[
 
 
 def _expand(pattern: str, base: str) -> list[str]:
-    """Return the files that a path, URL or glob refers to; relative ones are below ``base``.
-
-    Raises:
-        SourceError: there are none.
-    """
+    """Return the files that a path, URL or glob refers to; relative ones are below ``base``."""
     rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
     path = absolute(pattern if rooted else join(base, pattern))
     if not has_pattern(path) or (not is_url(path) and Path(path).is_file()):
         return [path]
-    if not is_url(path):
-        try:
-            return _found(_once(match_files(path)), pattern)
-        except ValueError as wrong:
-            raise SourceError(f"{pattern} is not a pattern ({wrong}). Change data_files") from wrong
-    return _found(match_remote(path), pattern)
-
-
-def _found(files: list[str], pattern: str) -> list[str]:
-    if not files:
+    try:
+        files = None if is_url(path) else _once(match_files(path))
+    except ValueError as wrong:
+        raise SourceError(f"{pattern} is not a pattern ({wrong}). Change data_files") from wrong
+    if not (files := match_remote(path) if files is None else files):
         raise SourceError(f"no file matches {without_secrets(pattern)!r}; check data_files")
     return files
 
 
 def _base_of(files: list[str], data_dir: str | None) -> str:
     """Return the folder that names are relative to: ``data_dir``, or else the deepest folder that all files share."""
-    base = _written(absolute(data_dir or "")).rstrip("/")
+    base = path_of(without_secrets(absolute(data_dir or ""))).rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base
     folders = [posixpath.dirname(file).split("/") for file in files]
