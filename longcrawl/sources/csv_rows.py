@@ -1,10 +1,10 @@
 """CSV files as Arrow columns, with field names from the first row and the quoting rules of Python's ``csv``.
 
-A quoted field may contain line ends, so after lost bytes it is unknown whether a quote is open. The rest of a damaged
-CSV file is therefore not read, unlike other formats, which continue with the next line. The same holds after a row that
-is not valid CSV, with two exceptions in which only that row is lost: it is the last line, or it is one line with as
-many fields as the first row (at least two) and an even number of quotes. In rare cases such a line is the start of a
-row with further lines, and those lines then look like rows.
+A quoted field may contain line ends, so after lost bytes it is unknown whether a quote is open, and the rest of a
+damaged file is not read. The same holds after a row that is not valid CSV, with two exceptions in which only that row
+is lost: it is the last line, or it is one line with as many fields as the first row (at least two) and an even number
+of quotes. In rare cases such a line is the start of a row whose further lines then look like rows.
+
 """
 
 import csv
@@ -25,9 +25,6 @@ from longcrawl.sources.parquet import ROWS
 ENDINGS = {".csv": ",", ".tsv": "\t"}
 """Field separator by file ending."""
 
-_LARGEST_FIELD = 2**31 - 1
-"""Largest limit that ``csv`` accepts on every platform; the length of records is bounded in this module."""
-
 
 def read_csv(
     path: str,
@@ -39,21 +36,12 @@ def read_csv(
 ) -> Iterator[Lines]:
     """Yield batches of rows with the wanted fields that the file has, each a column of strings.
 
-    Rows are numbered from 0, starting after the header row; blank lines are not counted.
-
-    Args:
-        path: local file or URL; gzip and zstd are decompressed.
-        needed: required fields; if two fields have the same name, the first is read.
-        optional: fields that may be missing; an empty value becomes null.
-        separator: the field separator.
-        most_bytes: maximum length of a row in bytes.
-        decoding: the encoding, or None for UTF-8.
-
-    Raises:
-        DamagedFileError: the file is missing, cut or corrupt, lacks a required field, has a row that is too long, or
-            has one that is not CSV and may have an open quote; the rows before it have been yielded.
+    Rows are numbered from 0, starting after the header row; blank lines are not counted. Of two fields with one name,
+    the first is read. Empty values of ``optional`` fields, which may be missing, become null. A DamagedFileError is
+    raised, after the rows before it, if the file is damaged, lacks a required field, or has a row that is longer than
+    ``most_bytes`` or may have an open quote.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_FIELD))
+    csv.field_size_limit(2**31 - 1)  # the largest on every platform; here the length of rows is limited
     text = _Text(path, separator, most_bytes, decoding)
     rows = csv.reader(text.lines(), delimiter=separator, strict=True)
     names = _first_row(rows)
@@ -93,8 +81,7 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
             return
         except csv.Error as error:
             row = f"is not CSV ({error})"
-            is_alone = text.row_lines == 1 and (text.seems_whole(fields) or _have_ended(rows))
-            if not is_alone:
+            if text.row_lines != 1 or not (text.seems_whole(fields) or _have_ended(rows)):
                 raise DamagedFileError(
                     f"has a row {number} that {row}, and one of its quotes may be open; write a quote in a field as two"
                 ) from error
@@ -112,7 +99,6 @@ class _Text:
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Start counting the lines and bytes of another row."""
         self.row_lines = self._row_bytes = 0
 
     def seems_whole(self, fields: int) -> bool:
@@ -122,7 +108,6 @@ class _Text:
         return len(next(csv.reader([self._line], delimiter=self._separator))) == fields
 
     def lines(self) -> Iterator[str]:
-        """Yield lines with their ends; a byte that is not UTF-8 becomes a surrogate."""
         encoding = "utf-8-sig"
         for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop, decoding=self._decoding):
             for line in bytes(block).splitlines(keepends=True):
@@ -145,14 +130,11 @@ def _have_ended(rows: Iterator[list[str]]) -> bool:
 
 
 def _stop(loss: Loss) -> None:
-    """Stop at the first loss; unlike ``blocks.stop_at``, it gives no number of lost rows, which is unknown."""
-    reason = f"has a line {loss.line:,} that {loss.reason}" if loss.kind == "line" else loss.reason
-    raise DamagedFileError(reason)
+    """Stop at the first loss; the number of lost rows is unknown, unlike that of lines in ``blocks.stop_at``."""
+    raise DamagedFileError(f"has a line {loss.line:,} that {loss.reason}" if loss.kind == "line" else loss.reason)
 
 
 class _Batch:
-    """Buffer of rows that become a table."""
-
     def __init__(self, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
         for name in needed:
             if name not in names:
@@ -163,12 +145,10 @@ class _Batch:
 
     def _start(self) -> None:
         self._values: dict[str, list[str | None]] = {name: [] for name in self._places}
-        self.numbers: list[int] = []
-        self.lost: list[tuple[int, str]] = []
+        self.numbers, self.lost = list[int](), list[tuple[int, str]]()
         self.characters = 0
 
     def add(self, number: int, row: list[str] | str) -> None:
-        """Add a row, or the reason why it is lost."""
         if reason := self._fault(row):
             self.lost.append((number, reason))
             return
@@ -178,7 +158,6 @@ class _Batch:
             self.characters += len(row[place])
 
     def take(self) -> Lines:
-        """Return the rows since the last call, and clear the buffer."""
         columns = {name: pa.array(values, pa.large_string()) for name, values in self._values.items()}
         taken = Lines(pa.table(columns), np.array(self.numbers, np.int64), self.lost, len(self.numbers))
         self._start()
@@ -189,17 +168,9 @@ class _Batch:
             return row
         if len(row) != self._fields:
             return f"has {counted(len(row), 'field')}, the first row has {self._fields}"
-        damaged = [name for name, place in self._places.items() if not _is_utf8(row[place])]
-        return f"is not UTF-8 in its field {damaged[0]!r}" if damaged else ""
-
-
-def _is_utf8(text: str) -> bool:
-    """Return whether a text has no surrogate for a byte that was not UTF-8.
-
-    Encoding it takes three quarters of the time of a search for surrogates.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        for name, place in self._places.items():
+            try:
+                row[place].encode()  # fails at a surrogate for a byte that was not UTF-8, and is faster than a search
+            except UnicodeEncodeError:
+                return f"is not UTF-8 in its field {name!r}"
+        return ""

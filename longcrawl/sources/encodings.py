@@ -1,9 +1,9 @@
 """Text encodings: detection, and decoding to UTF-8.
 
 Encodings are guessed with chardet. On 26 texts of 100 characters in 18 languages, checked by hand, it decodes 26
-correctly, chardetng 24, resiliparse 23, and charset-normalizer 19, which takes EUC-JP for Korean. With the sampling in
-this module it decodes 550 of 552 texts of 10 to 40,000 characters: plain, in HTML, after much English, cut, or with a
-malformed byte. A guess takes 2 to 10 ms, and is made only for bytes that are not UTF-8.
+correctly, chardetng 24, resiliparse 23, and charset-normalizer 19. With the sampling in this module it decodes 550 of
+552 texts of 10 to 40,000 characters. A guess takes 2 to 10 ms, and is made only for bytes that are not UTF-8.
+
 """
 
 import codecs
@@ -15,13 +15,10 @@ from longcrawl.errors import SourceError
 
 DETECT = "detect"
 """Value of the setting ``encoding`` that detects the encoding of each file."""
-
 GUESSED = ", guessed"
 """Suffix that marks a detected encoding in counts."""
-
 MARK_BYTES = 4
 """Bytes of the longest byte order mark."""
-
 _MARKS = (
     (b"\xef\xbb\xbf", "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -30,56 +27,32 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 """Byte order marks with their encodings; those of UTF-32 precede those of UTF-16, which one of them begins with."""
-
 SAMPLE_BYTES = 1 << 16
 """Bytes of a text that a guess uses, starting at the first byte beyond ASCII."""
-
 _MAGIC_BYTES = 512
 """Bytes at the beginning of a file that identify its type."""
-
 _BEFORE = 4_096
-"""Bytes before the first one beyond ASCII that a guess also uses.
-
-They reveal the language of a text with few bytes beyond ASCII.
-"""
-
+"""Bytes before the first one beyond ASCII that a guess also uses, which reveal the language."""
 _SEARCHED_BYTES = 1 << 20
 """Bytes searched for the parts of a text that are not ASCII."""
-
 FEW = 3
 """Fewest bytes beyond ASCII for a guess; texts with fewer are read as windows-1252, the most common encoding."""
-
 _SEVERAL = 5
 """Fewest bytes beyond ASCII for a guess without the ASCII around them."""
-
 _MANY, _UNSURE = 64, 0.2
-"""Fewest bytes beyond ASCII, and highest confidence, for repeating a guess on parts of the sample.
-
-One malformed byte excludes the right encoding, so another one is guessed with little confidence. A part's guess is
-taken if its confidence is more than twice as high.
-"""
-
+"""Fewest bytes beyond ASCII, and highest confidence, for repeating a guess on parts without the malformed byte."""
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _SINGLE = (*(f"cp{number}" for number in (874, *range(1250, 1259))), "koi8-r", "koi8-u")
 _SINGLE += tuple(f"iso8859-{part}" for part in (1, 2, 5, 7, 9, 15))
 _CANDIDATES = (*_SINGLE, *_WIDE, "gb18030", "big5hkscs", "euc_jis_2004", "cp932", "cp949", "ascii")
-"""Encodings to choose from, without those of DOS, the Macintosh and mainframes; ASCII is the answer if no other fits.
-"""
-
+"""Encodings to choose from, without those of DOS, the Macintosh and mainframes; ASCII if no other fits."""
 _LATIN = ("cp1250", "cp1252", "cp1254", "cp1257", "cp1258", *(f"iso8859-{part}" for part in (1, 2, 9, 15)), "ascii")
 _APART = (*_LATIN, "cp932", "big5hkscs")
-"""Encodings in which bytes beyond ASCII mostly occur singly.
-
-They are those of Latin letters, of signs, and of two-byte characters with a second byte that may be ASCII. Words in
-other scripts have many bytes beyond ASCII in a row.
-"""
-
+"""Encodings in which bytes beyond ASCII mostly occur singly: Latin ones, and those with a second byte in ASCII."""
 _WESTERN, _AS_LIKELY = "cp1252", 0.9
 """The most common Latin encoding, and the share of the highest confidence at which it is preferred."""
-
 _NO_TEXT = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem")
 """Python codecs that no file is written in, or that some systems lack."""
-
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _ALONE = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
 _ENDS = re.compile(rb'[\n<>"]')
@@ -91,23 +64,16 @@ _LOST = "longcrawl-lost"
 
 
 def check_encoding(name: str) -> None:
-    """Check that a name is ``detect`` or that of a Python codec.
-
-    Raises:
-        SourceError: it is neither.
-    """
+    """Raise a SourceError if a name is neither ``detect`` nor that of a Python codec."""
     if name != DETECT:
         codec_name(name)
 
 
 def codec_name(name: str) -> str:
-    """Return Python's name of an encoding; UTF-8 with a byte order mark is also "utf-8".
+    """Return Python's name of an encoding, or raise a SourceError; UTF-8 with a byte order mark is also "utf-8".
 
     >>> codec_name("Latin-1"), codec_name("UTF8")
     ('iso8859-1', 'utf-8')
-
-    Raises:
-        SourceError: the encoding is unknown.
     """
     try:
         codec = codecs.lookup(name)
@@ -184,11 +150,9 @@ def _detected(sample: bytes) -> tuple[str | None, float]:
 
 
 def _halves(sample: bytes) -> Iterable[bytes]:
-    """Yield the halves of a sample, then the halves of each, cut between characters."""
-    parts = [sample]
-    for _ in range(2):
-        parts = [half for part in parts for half in _cut(part)]
-        yield from parts
+    """Return the halves of a sample, then the halves of each, cut between characters."""
+    halves = _cut(sample)
+    return [*halves, *(quarter for half in halves for quarter in _cut(half))]
 
 
 def _cut(text: bytes) -> tuple[bytes, bytes]:
@@ -205,55 +169,44 @@ def detect_encoding(pieces: Iterable[bytes | memoryview]) -> str | None:
     The encoding is UTF-8 if the whole text is, or if the sample has no more malformed characters than well-formed ones
     beyond ASCII.
     """
-    seen = _Seen()
-    for piece in pieces:
-        seen.add(bytes(piece))
-        if seen.is_enough:
-            break
-    return seen.encoding()
+    begin, sample, is_utf8 = _sample(pieces)
+    if (marked := marked_encoding(begin)) is not None:
+        return marked[0]
+    if 0 in begin:
+        name = guess_encoding(begin)
+        return name if name is not None and is_wide(name) else None
+    if is_utf8 or _is_mostly_utf8(sample):
+        return "utf-8"
+    if _is_of_another_kind(begin):
+        return None
+    return guess_encoding(sample) or (_WESTERN if _count_beyond_ascii(sample) < FEW else None)
 
 
-class _Seen:
-    """The beginning of a text, and a sample from its first byte beyond ASCII on."""
-
-    def __init__(self) -> None:
-        self._decoder, self._is_utf8 = codecs.getincrementaldecoder("utf-8")("strict"), True
-        self._begin, self._before, self._sample = b"", b"", b""
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether no further text can change the encoding."""
-        return not self._is_utf8 and len(self._sample) == SAMPLE_BYTES
-
-    def add(self, piece: bytes, *, final: bool = False) -> None:
-        """Add the next piece of text."""
-        self._begin += piece[: SAMPLE_BYTES - len(self._begin)]
-        if self._sample:
-            self._sample += piece[: SAMPLE_BYTES - len(self._sample)]
+def _sample(pieces: Iterable[bytes | memoryview]) -> tuple[bytes, bytes, bool]:
+    """Return the beginning of a text, a sample from its first byte beyond ASCII on, and whether it is UTF-8."""
+    decoder, is_utf8 = codecs.getincrementaldecoder("utf-8")("strict"), True
+    begin = before = sample = b""
+    for piece in map(bytes, pieces):
+        begin += piece[: SAMPLE_BYTES - len(begin)]
+        if sample:
+            sample += piece[: SAMPLE_BYTES - len(sample)]
         elif (first := _BEYOND_ASCII.search(piece)) is not None:
-            start = len(self._before) + first.start() - _BEFORE
-            self._sample = (self._before + piece)[max(start, 0) :][:SAMPLE_BYTES]
+            start = len(before) + first.start() - _BEFORE
+            sample = (before + piece)[max(start, 0) :][:SAMPLE_BYTES]
         else:
-            self._before = (self._before + piece)[-_BEFORE:]
-        if self._is_utf8:
-            try:
-                self._decoder.decode(piece, final)
-            except UnicodeDecodeError:
-                self._is_utf8 = False
+            before = (before + piece)[-_BEFORE:]
+        is_utf8 = is_utf8 and _decodes(decoder, piece)
+        if not is_utf8 and len(sample) == SAMPLE_BYTES:
+            break
+    return begin, sample, is_utf8 and _decodes(decoder, b"", final=True)
 
-    def encoding(self) -> str | None:
-        """Return the encoding of the text added."""
-        self.add(b"", final=True)
-        if (marked := marked_encoding(self._begin)) is not None:
-            return marked[0]
-        if 0 in self._begin:
-            name = guess_encoding(self._begin)
-            return name if name is not None and is_wide(name) else None
-        if self._is_utf8 or _is_mostly_utf8(self._sample):
-            return "utf-8"
-        if _is_of_another_kind(self._begin):
-            return None
-        return guess_encoding(self._sample) or (_WESTERN if _count_beyond_ascii(self._sample) < FEW else None)
+
+def _decodes(decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool = False) -> bool:
+    try:
+        decoder.decode(piece, final)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_of_another_kind(begin: bytes) -> bool:
@@ -271,15 +224,11 @@ def _is_mostly_utf8(sample: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Encoding of a file, with a callback that is given the encoding found.
-
-    Attributes:
-        encoding: ``detect``, or the name of a codec; a byte order mark takes precedence over both.
-        note: called with the encoding of a file before its first text; a detected one ends in ``GUESSED``.
-    """
+    """Encoding of a file: ``detect`` or the name of a codec; a byte order mark takes precedence over both."""
 
     encoding: str
     note: Callable[[str], None]
+    """Called with the encoding of a file before its first text; a detected one ends in ``GUESSED``."""
 
 
 class ToUtf8:

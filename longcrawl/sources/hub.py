@@ -1,8 +1,8 @@
-"""Datasets of the Hugging Face Hub in parquet, JSON lines, CSV or text files.
+"""Datasets of the Hugging Face Hub in parquet, JSON lines, CSV or text files, read like those of the source ``text``.
 
-`datasets` resolves the files of each configuration and split at one commit. They are read like those of the source
-``text``: each file is a part, so a run resumes file by file. Every file name in a manifest includes the commit, and
-resuming at another commit is an error.
+`datasets` resolves the files of each configuration and split at one commit. Each file is a part, so a run resumes file
+by file. Every file name in a manifest includes the commit, and resuming at another commit is an error.
+
 """
 
 from collections.abc import Mapping
@@ -51,12 +51,7 @@ class Hub(Text):
             raise SourceError(f"source 'hub' reads a dataset of the Hub, not {self.path!r}: set path to ORG/NAME")
 
     def splits(self) -> dict[str, list[sources.Part]]:
-        """List the files of every split at one commit.
-
-        Raises:
-            SourceError: the dataset, configuration or split does not exist, or has files of other kinds.
-            NotYetError: the Hub does not answer now.
-        """
+        """List the files of every split at one commit."""
         found = self._files()
         if self.split is not None:
             if self.split not in found:
@@ -85,7 +80,6 @@ class Hub(Text):
 
 
 def _or_error(load: Any) -> Any:
-    """Return the builder, and raise errors of `datasets` as source errors with a fix."""
     from datasets import config
     from datasets.exceptions import DatasetNotFoundError
 

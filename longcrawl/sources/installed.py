@@ -1,8 +1,8 @@
 """Documentation installed with Python and its packages, which needs no network.
 
-The documents are the same wherever the same packages are installed. Each installed distribution contributes the long
-description in its METADATA, its licence files, and the ``.md``, ``.rst`` and ``.txt`` files listed in its RECORD.
-Python itself contributes the help topics in ``pydoc_data``.
+Each installed distribution contributes the long description in its METADATA, its licence files, and the ``.md``,
+``.rst`` and ``.txt`` files listed in its RECORD. Python itself contributes the help topics in ``pydoc_data``.
+
 """
 
 import csv
@@ -21,7 +21,6 @@ from longcrawl.errors import SourceError
 
 PYTHON = "python"
 """Name of the part with Python's own help topics."""
-
 _ENDINGS = (".md", ".rst", ".txt")
 _LICENCE = re.compile(r"(licen[cs]es?|copying|notice|authors|copyright)([-._].*)?", re.IGNORECASE)
 _BOOKKEEPING = {"top_level.txt", "entry_points.txt", "SOURCES.txt", "dependency_links.txt", "namespace_packages.txt"}
@@ -58,11 +57,7 @@ class Installed(Source):
         return True
 
     def splits(self) -> dict[str, list[Part]]:
-        """Return a part per distribution, and "python/pydoc_data".
-
-        Raises:
-            SourceError: a named package is not installed.
-        """
+        """Return a part per distribution, and "python/pydoc_data"."""
         known = [PYTHON, *_distributions()]
         wanted = [_normalized(name) for name in self.packages] or known
         for name in wanted:
@@ -72,15 +67,16 @@ class Installed(Source):
 
     def content(self) -> str:
         """Return the versions of Python and of all installed distributions."""
-        return repr(
-            [platform.python_version(), [f"{name}=={found.version}" for name, found in _distributions().items()]]
-        )
+        packages = [f"{name}=={found.version}" for name, found in _distributions().items()]
+        return repr([platform.python_version(), packages])
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one distribution, or Python's help topics."""
         url: str | None = "https://docs.python.org/3/"
         if part.name == f"{PYTHON}/pydoc_data":
-            documents = _topics()
+            from pydoc_data.topics import topics
+
+            documents = {f"{part.name}/{name}": text for name, text in sorted(topics.items())}
             source = f"{PYTHON}=={platform.python_version()}"
         else:
             found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
@@ -117,7 +113,6 @@ def _home_page(distribution: importlib.metadata.Distribution) -> str | None:
 
 
 def _documents(package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles) -> dict[str, str]:
-    """Return the texts of a distribution by id, sorted."""
     documents = {}
     description = str(distribution.metadata.json.get("description") or "").strip()
     if description and description != "UNKNOWN":
@@ -153,9 +148,3 @@ def _is_document(path: importlib.metadata.PackagePath) -> bool:
     if in_metadata and path.name in _BOOKKEEPING:
         return False
     return path.suffix in _ENDINGS or (in_metadata and bool(_LICENCE.fullmatch(path.name) or "licenses" in path.parts))
-
-
-def _topics() -> dict[str, str]:
-    from pydoc_data.topics import topics
-
-    return {f"{PYTHON}/pydoc_data/{name}": text for name, text in sorted(topics.items())}

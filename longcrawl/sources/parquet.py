@@ -4,6 +4,7 @@ Arrow allocates memory according to the headers of pages, not the footer, so the
 footer are structs in Thrift's compact protocol. A header has the page type, the decompressed and stored sizes in bytes,
 and a struct per type with the number of values and their encoding. The footer is also read in this module, because
 pyarrow ends the process if the statistics of a column in a damaged footer contradict each other.
+
 """
 
 import os
@@ -28,10 +29,7 @@ from longcrawl.io.stored_tables import footer_fault
 from longcrawl.sources.files import DamagedFileError, local_copy
 
 HEADER_BYTES = 1 << 16
-"""Bytes read first for a page header, which may hold a minimum and a maximum of the values.
-
-Arrow reads 16 kB first, and at most 16 MB.
-"""
+"""Bytes read first for a page header, which may hold a minimum and a maximum; Arrow reads at most 16 MB."""
 MOST_HEADER_BYTES = 16 << 20
 DEEPEST = 8
 DICTIONARY_PAGE = 2
@@ -51,17 +49,11 @@ class Chunk:
     """Location and type of the values of one column in one row group."""
 
     kind: int
-    """Physical type of the values."""
     codec: int
     """Compression codec of the pages, or -1 if the footer does not name one."""
     values: int
     data_page: int
     dictionary_page: int
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether values are byte strings."""
-        return self.kind in BINARY_TYPES
 
 
 @dataclass(frozen=True)
@@ -75,30 +67,18 @@ class Page:
     start: int
     """Position in the file of the data after the page header."""
     stored: int
-    """Bytes in the file."""
-
-    @property
-    def shares_prefixes(self) -> bool:
-        """Whether each value is stored as a prefix shared with the one before, and a suffix."""
-        return self.encoding == DELTA_BYTE_ARRAY
 
     @property
     def uses_dictionary(self) -> bool:
         """Whether values are stored as dictionary indices."""
         return self.kind == "values" and self.encoding in DICTIONARY_ENCODINGS
 
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether Arrow can read it as a dictionary, or as dictionary indices."""
-        return self.kind == "dictionary" or self.encoding in KEPT_ENCODINGS
-
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
     """Open a local or remote parquet file, check the columns in its footer, and return it with its local path.
 
-    Raises:
-        DamagedFileError: the file is missing or corrupt, which may be noticed only while reading within the block.
+    A DamagedFileError is raised if it is missing or corrupt, also while it is read within the block.
     """
     with local_copy(path) as copy:
         try:
@@ -113,19 +93,12 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
 
 
 def read_columns(path: str, schema: pa.Schema) -> pa.Table:
-    """Read some columns of a small file whole.
-
-    Raises:
-        DamagedFileError: the file is missing or corrupt, or lacks a column.
-    """
+    """Read some columns of a small file whole, or raise a DamagedFileError."""
     with open_parquet(path) as (file, _):
         names = file.schema_arrow.names
         if missing := [name for name in schema.names if name not in names]:
             raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
-        table = file.read(schema.names, use_threads=False)
-        if table.schema != schema:
-            table = table.select(schema.names).cast(schema)
-        table = table.combine_chunks()
+        table = file.read(schema.names, use_threads=False).select(schema.names).cast(schema).combine_chunks()
         table.validate(full=True)
         return table
 
@@ -133,8 +106,7 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
 def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
     """Yield the column chunks of each row group by the path of the column, which has several steps if it is nested.
 
-    Raises:
-        ValueError: the footer is missing or encrypted.
+    ValueError is raised if the footer is missing, encrypted or damaged.
     """
     end = file.seek(-8, os.SEEK_END)
     size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -158,26 +130,18 @@ def _chunks(row_group: Any) -> dict[tuple[str, ...], Chunk]:
     try:
         for column in row_group[1]:
             metadata = column[3]
-            path, codec = metadata[3], metadata.get(4)
-            numbers = [metadata[1], metadata[5], metadata[9], metadata.get(11, 0)]
-            if not all(isinstance(each, int) and each >= 0 for each in numbers):
+            codec = found if isinstance(found := metadata.get(4), int) else -1
+            kind, *places = metadata[1], metadata[5], metadata[9], metadata.get(11, 0)
+            if not all(isinstance(each, int) and each >= 0 for each in (kind, *places)):
                 raise ValueError("a column chunk of its footer has no place")
-            kind, values, data_page, dictionary_page = numbers
-            codec = codec if isinstance(codec, int) else -1
-            chunks.setdefault(
-                tuple(step.decode() for step in path), Chunk(kind, codec, values, data_page, dictionary_page)
-            )
+            chunks.setdefault(tuple(step.decode() for step in metadata[3]), Chunk(kind, codec, *places))
     except (LookupError, TypeError, AttributeError) as missing:
         raise ValueError("a column chunk of its footer is incomplete") from missing
     return chunks
 
 
 def column_pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
-    """Yield the pages of a column chunk.
-
-    Raises:
-        ValueError: a page header is invalid.
-    """
+    """Yield the pages of a column chunk; ValueError if a page header is invalid."""
     place, left = chunk.data_page, chunk.values
     if 0 < chunk.dictionary_page < place:
         place = chunk.dictionary_page
@@ -235,7 +199,6 @@ class _Compact:
             yield number, head & 15
 
     def elements(self, depth: int = 0) -> Iterator[Any]:
-        """Yield the elements of a list."""
         head = self._byte()
         many = self._unsigned() if head >> 4 == 15 else head >> 4
         for _ in range(many):
@@ -270,13 +233,12 @@ class _Compact:
         return self._content[self.place - many : self.place]
 
     def _unsigned(self) -> int:
-        number, shift = 0, 0
-        while shift < 70:
+        number = 0
+        for shift in range(0, 70, 7):
             byte = self._byte()
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-            shift += 7
         raise ValueError("a number is too long")
 
     def _number(self) -> int:
@@ -290,7 +252,6 @@ BATCH_BYTES = 256 << 20
 """Memory limit in bytes for the values in one table, not counting a text of ``max_record_bytes`` and a page."""
 PAGES_BYTES = 1 << 30
 """Limit in bytes for the largest pages of a row group together, unless ``max_record_bytes`` requires more."""
-
 PLAIN_ENCODINGS = (0, 2)
 """Encodings of a dictionary in which each value follows its length."""
 STRINGS = 6
@@ -307,11 +268,8 @@ def read_rows(
     """Yield tables of rows with the number of their first row, sized by the page headers to fit the memory limit.
 
     ``columns`` maps names to paths, which have several steps for fields in structs. Values longer than ``most`` bytes
-    may stay in a dictionary. Views and fixed-length bytes become bytes of any length. ``file`` and ``path`` are from
-    :func:`open_parquet`.
-
-    Raises:
-        DamagedFileError: the file is corrupt, or has pages that are too large.
+    may stay in a dictionary. ``file`` and ``path`` are from :func:`open_parquet`. A DamagedFileError is raised if the
+    file is corrupt or has pages that are too large.
     """
     first = 0
     try:
@@ -327,7 +285,7 @@ def read_rows(
 
 
 def _any_length(column: pa.Array) -> pa.Array:
-    """Convert views and fixed-length bytes to bytes of any length, which Arrow can filter and the row checks handle."""
+    """Convert views and fixed-length bytes to bytes of any length, which Arrow can filter."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind, types = column.type, pa.types
@@ -341,8 +299,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a parquet file in batches sized by the page headers to fit the memory limit.
 
-    A dictionary page of some kB can hold one text of 64 MB, and every row of a batch may refer to it. A dictionary with
-    texts that could fill the memory is therefore kept as a dictionary.
+    A dictionary page of some kB can hold one text of 64 MB, and every row of a batch may refer to it. Dictionaries with
+    such texts are therefore kept.
     """
     with Path(path).open("rb") as headers, ExitStack() as opened:
 
@@ -355,22 +313,22 @@ def _batches(
 
         for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
             read = [_column(headers, chunks, *steps) for steps in columns]
-            if sum(each.largest for each in read) > (most_pages := max(PAGES_BYTES, 4 * most)):
+            if (largest := sum(each.largest for each in read)) > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(
-                    f"has pages of {sum(each.largest for each in read):,} bytes in its row group {group}, "
-                    f"{most_pages:,} can be read at once; write it again with smaller pages"
+                    f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at once; "
+                    "write it again with smaller pages"
                 )
             kept = partial(again, *(each.name for each in read if each.may_be_kept))
             if (batch := _at_once(kept, group, read, most)) is not None:
                 yield batch
                 continue
             longest = [_longest(kept, headers, group, each) for each in read]
-            source, rows = file, _rows_at_once(read, longest, most)
+            source, rows, names = file, _rows_at_once(read, longest, most), [each.name for each in read]
             if long := [each for each, size in zip(read, longest, strict=True) if size * ROWS > BATCH_BYTES]:
                 source = kept()
-                if not _keeps(source, long) or _repeats_values(source, group, read):
+                begin = source.iter_batches(1, row_groups=[group], columns=names, use_threads=False)
+                if not _keeps(source, long) or any(_repeats(batch, read) for batch in islice(begin, 1)):
                     source, rows = file, _rows_at_once(read, [each.bound for each in read], PAGES_BYTES)
-            names = [each.name for each in read]
             yield from source.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
 
 
@@ -379,25 +337,22 @@ class _Column:
     """Location and memory use of one column in one row group."""
 
     path: tuple[str, ...]
-    """Path of the column, with several steps for a field in a struct."""
+    """Path of the column, with several steps for a field in a struct, which Arrow does not read as a dictionary."""
     chunk: Chunk
     pages: Sequence[Page]
 
     @property
     def name(self) -> str:
-        """Name of the column in pyarrow."""
         return ".".join(self.path)
 
     @property
-    def is_nested(self) -> bool:
-        """Whether it is a field of a struct, which Arrow does not read as a dictionary."""
-        return len(self.path) > 1
+    def _of_bytes(self) -> Sequence[Page]:
+        return self.pages if self.chunk.kind in BINARY_TYPES else ()
 
     @cached_property
     def dictionary(self) -> Page | None:
         """Page of its dictionary if the values are byte strings, else None."""
-        pages = self.pages if self.chunk.is_binary else ()
-        return next((page for page in pages if page.kind == "dictionary"), None)
+        return next((page for page in self._of_bytes if page.kind == "dictionary"), None)
 
     @property
     def bound(self) -> int:
@@ -408,30 +363,28 @@ class _Column:
 
     @property
     def is_dictionary(self) -> bool:
-        """Whether all values are dictionary indices."""
         return all(page is self.dictionary or page.uses_dictionary for page in self.pages)
 
     @property
     def may_be_kept(self) -> bool:
         """Whether Arrow can read it as a dictionary."""
-        return not self.is_nested and all(page.may_be_kept for page in self.pages)
+        kept = (page.kind == "dictionary" or page.encoding in KEPT_ENCODINGS for page in self.pages)
+        return len(self.path) == 1 and all(kept)
 
     @cached_property
     def hides_long(self) -> bool:
         """Whether its dictionary might hold a value long enough to fill a batch, and can be read to check."""
         uses_it = [page.uses_dictionary for page in self.pages if page.values][:2] == [False, True]
         could = self.chunk.kind == STRINGS and BATCH_BYTES < self.bound * ROWS <= PAGES_BYTES * ROWS
-        return could and uses_it and self.pages[0] is self.dictionary and not self.is_nested
+        return could and uses_it and self.pages[0] is self.dictionary and len(self.path) == 1
 
     @property
     def rebuilt(self) -> int:
         """Upper bound in bytes for a value of a column that stores shared prefixes, else 0."""
-        pages = self.pages if self.chunk.is_binary else ()
-        return max((page.bytes for page in pages if page.shares_prefixes), default=0)
+        return max((page.bytes for page in self._of_bytes if page.encoding == DELTA_BYTE_ARRAY), default=0)
 
     @property
     def largest(self) -> int:
-        """Decompressed bytes of its largest page."""
         return max((page.bytes for page in self.pages), default=0)
 
     def most_of(self, rows: int) -> int:
@@ -461,10 +414,10 @@ def _rows_at_once(read: Sequence[_Column], longest: Sequence[int], most: int) ->
 def _at_once(
     kept: Callable[[], pq.ParquetFile], group: int, read: Sequence[_Column], most: int
 ) -> pa.RecordBatch | None:
-    """Return a row group as one batch with its dictionaries kept, or None if it might not fit.
+    """Return a row group as one batch with its dictionaries kept, or None if it might not fit or is damaged.
 
     Writers that check the size of a dictionary every 1,024 texts put all texts of such a group into it; this way it is
-    decompressed once. Damaged groups also give None, and the reader of texts then describes the damage.
+    decompressed once.
     """
     rows, hidden = read[0].chunk.values, [each for each in read if each.hides_long]
     if not hidden or not all(each.is_dictionary for each in hidden):
@@ -487,13 +440,7 @@ def _at_once(
 
 def _keeps(kept: pq.ParquetFile, columns: Sequence[_Column]) -> bool:
     """Return whether columns of a file are read as dictionaries; otherwise each value is written out, however long."""
-    return all(not each.is_nested and _is_dictionary(kept.schema_arrow.field(each.name)) for each in columns)
-
-
-def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -> bool:
-    names = [each.name for each in read]
-    batches = kept.iter_batches(1, row_groups=[group], columns=names, use_threads=False)
-    return any(_repeats(batch, read) for batch in islice(batches, 1))
+    return all(len(each.path) == 1 and _is_dictionary(kept.schema_arrow.field(each.name)) for each in columns)
 
 
 def _repeats(batch: pa.RecordBatch, read: Sequence[_Column]) -> bool:
@@ -525,11 +472,7 @@ def _longest(kept: Callable[[], pq.ParquetFile], headers: BinaryIO, group: int, 
 
 
 def _longest_stored(headers: BinaryIO, column: _Column) -> int:
-    """Return the bytes of the longest value in a dictionary page.
-
-    Raises:
-        ValueError: the page is not plain, or has too many values; damage raises other errors.
-    """
+    """Return the bytes of the longest value in a dictionary page, or raise some error if it cannot be read."""
     page, chunk = column.dictionary, column.chunk
     if page is None or page.encoding not in PLAIN_ENCODINGS or page.values > MOST_LENGTHS:
         raise ValueError("its values are not a few, each behind its length")

@@ -1,9 +1,9 @@
 """Lists of paths, such as Common Crawl's ``warc.paths.gz``, which select the files of a dump.
 
-A list names one file per line. It is read whole before any of its files. Because its lines are untrusted, each has to
-name a file of the source below the base: an absolute path, another server, ``..`` and the like are errors, and then
-nothing is read. Parts are named after the entries of the list, so documents are the same from a server and from a
-mirror on disk.
+A list names one file per line, and is read whole before any of its files. Because its lines are untrusted, each has to
+name a file of the source below the base: an absolute path, another server, ``..`` and the like are errors. Parts are
+named after the entries, so documents are the same from a server and from a mirror on disk.
+
 """
 
 import re
@@ -25,7 +25,6 @@ LONGEST_LINE = 4_096
 """Bytes per line; paths of Common Crawl have about 140."""
 MOST_PATHS = 10_000_000
 """Limit for all lists of a source together, about the number of paths in all dumps of Common Crawl."""
-
 _NO_STOP = MOST_PATHS + 1
 _SLICE = re.compile(r"([0-9]{0,12}):([0-9]{0,12})(?::([0-9]{1,12}))?")
 _NOT_BELOW = ("", ".", "..")
@@ -45,11 +44,10 @@ class Listed:
 def parse_slice(files: Any) -> range:
     """Parse a slice of paths, ``START:STOP:STEP`` counted from 0; each of the three may be left out.
 
+    A SourceError is raised if the text is not a slice, or the slice is empty.
+
     >>> parse_slice("0:90000:90")
     range(0, 90000, 90)
-
-    Raises:
-        SourceError: the text is not a slice, or the slice is empty.
     """
     if files is None:
         return range(_NO_STOP)
@@ -76,12 +74,12 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None, endings: 
         files: slice of the concatenated lists, see :func:`parse_slice`, or None for all paths.
         endings: file endings that the source reads.
 
-    Raises:
-        SourceError: a list is missing or damaged, or has fewer paths than the slice, or a selected line does not name a
-            file below the base.
-        NotYetError: the server of a list does not answer now.
+    A SourceError is raised if a list is damaged or has fewer paths than the slice, or if a selected line is no file
+    below the base; NotYetError if a server does not answer now.
     """
-    chosen, base = parse_slice(files), _list_base(base_url)
+    chosen, base = parse_slice(files), absolute(base_url)
+    if not is_url(base) and not Path(base).is_dir():
+        raise SourceError(f"{base} is not a folder: set base_url to the folder, or to the URL, that paths start at")
     root = path_of(without_secrets(base)).rstrip("/") + "/"
     lists = dict[str, Mapping[str, Any]]()
     found = dict[str, Part]()
@@ -103,30 +101,16 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None, endings: 
                 if count > MOST_PATHS:
                     raise SourceError(f"{name} has more than {MOST_PATHS:,} paths: write those you want into a list")
         lists[name] = {"bytes": read[0].bytes, "sha256": read[0].sha256, "paths": count - before}
-    _check_range(files, chosen, count, list(lists))
+    _check_range(files, chosen, count, ", ".join(lists))
     if repeated:
         warn_user(f"{counted(repeated, 'line')} of {', '.join(lists)} repeat a path: each file is read once")
     return Listed(tuple(found[name] for name in sorted(found)), lists)
 
 
-def _list_base(base_url: str) -> str:
-    """Return the base without a slash at its end.
-
-    Raises:
-        SourceError: the base is a folder that does not exist.
-    """
-    base = absolute(base_url)
-    if not is_url(base) and not Path(base).is_dir():
-        raise SourceError(f"{base} is not a folder: set base_url to the folder, or to the URL, that paths start at")
-    return base
-
-
 def _list_lines(path: str) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line that is not blank.
 
-    Raises:
-        SourceError: the list is missing, damaged, or not text. The policy for broken files does not apply, because it
-            is unknown which files the lost lines would have named.
+    Damage is a SourceError under any policy for broken files, because it is unknown which files the lost lines name.
     """
     name = without_secrets(path)
 
@@ -148,11 +132,7 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
-    """Return the path in a line, relative to the root.
-
-    Raises:
-        SourceError: the path may lead out of the root, or is not a file that the source reads.
-    """
+    """Return the path in a line, relative to the root, or raise a SourceError if it may lead out of the root."""
     path = (line if is_url(root) else line.removeprefix("file://")).removeprefix(root)
     leaves = any(step in _NOT_BELOW for step in unquote(path).split("/"))
     # Two colons chain file systems of fsspec; a query or fragment is not part of a file name.
@@ -168,13 +148,8 @@ def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
     return path
 
 
-def _check_range(files: str | None, chosen: range, count: int, names: Sequence[str]) -> None:
-    """Check that a slice ends within the lists.
-
-    Raises:
-        SourceError: it does not, or the lists are empty.
-    """
-    there = f"{', '.join(names)} has {counted(count, 'path')}"
+def _check_range(files: str | None, chosen: range, count: int, names: str) -> None:
+    there = f"{names} has {counted(count, 'path')}"
     if not count:
         raise SourceError(f"{there}: check paths")
     if chosen.start >= count or (chosen.stop > count and chosen.stop != _NO_STOP):

@@ -11,11 +11,11 @@ files                  documents                                    ids
 ``.rst``, ``.py``, …
 ====================== ============================================ ======================
 
-Endings are compared in any case; ``WHOLE`` has those of files that are one document. All but parquet may be compressed
-with gzip or zstd. Compression is detected from the first bytes of a file; its name may also end in ``.gz`` or ``.zst``.
-Ids count lines and rows from 0, including blank and unreadable ones; messages count lines from 1, as editors do. FILE
-is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share. A JSON file that is one array of
-objects, on any number of lines, has one document per object, numbered like lines; it is held in memory.
+Endings are compared in any case. All but parquet may be compressed with gzip or zstd, which is detected from the first
+bytes; the name may also end in ``.gz`` or ``.zst``. Ids count lines and rows from 0, including blank and unreadable
+ones; messages count lines from 1, as editors do. FILE is relative to ``data_dir``, or to the deepest folder that all
+``data_files`` share. A JSON file that is one array of objects has one document per object, numbered like lines; it is
+held in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,8 +77,7 @@ class TextLines:
 
     def take(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the lines added since the last call, their numbers in the file, and their byte offsets since then."""
-        numbers, starts = np.concatenate(self._places, axis=1)
-        texts = pa.concat_arrays(self._texts)
+        (numbers, starts), texts = np.concatenate(self._places, axis=1), pa.concat_arrays(self._texts)
         self._begin()
         return texts, numbers, starts
 
@@ -111,7 +110,6 @@ FORCE = (
     "lc.open(FOLDER, format='text'), or --set source.format=text"
 )
 _SET = "--set source.{}=NAME"
-"""Command option that names a field of a source."""
 _PROSE = (
     ".txt", ".text", ".md", ".markdown", ".mdx", ".rmd", ".qmd", ".rst", ".tex", ".org", ".adoc", ".asciidoc",
     ".textile", ".wiki",
@@ -162,10 +160,7 @@ _LOOKED_AT = 100
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a file as Arrow columns."""
-
     table: pa.Table
-    """The wanted fields that the file has, under the names in the settings."""
     numbers: npt.NDArray[np.int64] | None
     """The line or row number of each record, or None if the file is one document."""
     offsets: pa.Array | None = None
@@ -243,9 +238,8 @@ class Text(sources.Source):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as YAML-ready values; ``format`` and ``encoding`` only if they are not the default."""
-        unset = [
-            name for name, default in (("format", "auto"), ("encoding", "utf-8")) if getattr(self, name) == default
-        ]
+        defaults = {"format": "auto", "encoding": "utf-8"}
+        unset = [name for name, default in defaults.items() if getattr(self, name) == default]
         return {name: value for name, value in super().settings().items() if name not in unset}
 
     def schema(self) -> pa.Schema:
@@ -255,13 +249,9 @@ class Text(sources.Source):
         return pa.schema([*sources.DOCUMENTS, *further, *own])
 
     def splits(self) -> dict[str, list[sources.Part]]:
-        """List the files of every split.
-
-        Raises:
-            SourceError: no file was named or found, or a file has an ending that cannot be read.
-        """
+        """List the files of every split."""
         data_dir, data_files = self.located((self.data_dir, self.data_files))
-        endings, hint = EXTENSIONS if self.format == "auto" else ("",), FORCE if self.format == "auto" else ""
+        endings, hint = (EXTENSIONS, FORCE) if self.format == "auto" else (("",), "")
         splits = named_parts(self.name, data_dir, data_files, endings, "*.jsonl", whole=WHOLE, hint=hint)
         for part in (part for parts in splits.values() for part in parts):
             if not has_ending(part.name, endings) and why_no_file(part.files[0]) is None:
@@ -277,9 +267,8 @@ class Text(sources.Source):
     def named_fields(self) -> Mapping[str, str]:
         """Return the record fields named in settings, mapped to the setting; defaults are left out."""
         kind = type(self)
-        named = {setting: getattr(self, setting) for setting in FIELD_SETTINGS if getattr(self, setting)}
-        found = {name: setting for setting, name in named.items() if name != getattr(kind, setting)}
-        return dict.fromkeys(self.fields, "fields") | found
+        chosen = [name for name in FIELD_SETTINGS if getattr(self, name) not in (None, "", getattr(kind, name))]
+        return dict.fromkeys(self.fields, "fields") | {getattr(self, name): name for name in chosen}
 
     def known_fields(self, part: sources.Part) -> Sequence[str]:
         """Return the fields of the first records of a file; none for text or for a file that cannot be read."""
@@ -296,37 +285,32 @@ class Text(sources.Source):
             return []
 
     def list_ids(self, part: sources.Part) -> Iterator[pa.ChunkedArray] | None:
-        """List the ids of records without reading other fields.
-
-        It returns None for text, and for remote files, which would be fetched twice.
-        """
+        """List the ids of records without other fields, or return None for text and remote files."""
         field = self.id_field
         if field is None or self._kind(part.name) == ".txt" or is_url(part.files[0]):
             return None
         alone = replace(self, text_field=field, url_field=field, date_field=field, language_field=field, fields=())
-        tables = alone._documents(part, sources.BadFiles("skip"))  # noqa: SLF001  # another instance of this class
-        return (table["id"] for table in tables)
+        return (table["id"] for table in alone.read(part, sources.BadFiles("skip")))
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
-        return self._documents(part, bad_files)
-
-    def _documents(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
-        (path,) = part.files
-        kind = self._kind(part.name)
+        (path,), name = part.files, part.name
+        kind = self._kind(name)
         explain = partial(self._explain, path) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
         decoding = self._decoding(bad_files)
         if kind == ".txt" and self.unit == "file":
-            tables = self._file(part.name, path, decoding)
+            tables = self._file(name, path, decoding)
         elif kind == ".txt":
-            tables = self._lines(part.name, path, lost, bad_files, decoding)
-        elif kind == ".parquet":
-            tables = self._tables(part.name, self._parquet(path, lost), bad_files)
-        elif kind in ENDINGS:
-            tables = self._tables(part.name, self._csv(path, ENDINGS[kind], lost, decoding), bad_files)
+            tables = self._lines(name, path, lost, bad_files, decoding)
         else:
-            tables = self._tables(part.name, self._json(part.name, path, lost, bad_files, decoding), bad_files)
+            if kind == ".parquet":
+                records = self._parquet(path, lost)
+            elif kind in ENDINGS:
+                records = self._csv(path, ENDINGS[kind], lost, decoding)
+            else:
+                records = self._json(name, path, lost, bad_files, decoding)
+            tables = self._tables(name, records, bad_files)
         try:
             yield from tables
             lost.report()
@@ -360,7 +344,6 @@ class Text(sources.Source):
         )
 
     def _tables(self, name: str, found: Iterator["_Records"], bad_files: sources.BadFiles) -> Iterator[pa.Table]:
-        """Yield documents, and count the values of the fields that settings name."""
         named = self.named_fields()
         for records in found:
             for field in named:
@@ -405,11 +388,7 @@ class Text(sources.Source):
                 yield self._rows(table, np.arange(first, first + table.num_rows), lost)
 
     def _columns(self, schema: pa.Schema, rows: int) -> dict[str, tuple[str, ...]]:
-        """Return the path steps of each wanted field in the schema of a file with ``rows`` rows.
-
-        Raises:
-            DamagedFileError: a field is missing, does not hold text, or occurs more than once.
-        """
+        """Return the path steps of each wanted field in the schema of a file with ``rows`` rows."""
         wanted = dict.fromkeys([*self._needed(), *self._optional()])
         columns = {field: path for field in wanted if (path := path_of(schema, field)) is not None}
         if missing := next((field for field in self._needed() if field not in columns), None):
@@ -459,9 +438,8 @@ class Text(sources.Source):
         self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
     ) -> Iterator[pa.Table]:
         lines = TextLines(lost)
-        placed = _placed_steps(
-            path, self.max_record_bytes, lost, "drop", bad_files.when_to_check(name), lambda: lines.count, decoding
-        )
+        checksums = bad_files.when_to_check(name)
+        placed = _placed_steps(path, self.max_record_bytes, lost, "drop", checksums, lambda: lines.count, decoding)
         for at, step in placed:
             if step is not None:
                 if lines.count == 0 and seems_binary(str(step[:LOOKED_AT], "utf-8", "replace")):
@@ -482,26 +460,27 @@ class Text(sources.Source):
         yield self._table(name, _Records(pa.table({self.text_field: pa.array([text], pa.large_string())}), None))
 
     def _table(self, name: str, records: "_Records") -> pa.Table:
-        """Return records as documents with the columns of ``schema``."""
-        table, numbers, offsets = records.table, records.numbers, records.offsets
-        rows = table.num_rows
-        ids: Any = pa.repeat(name, rows)
-        if self.id_field and self.id_field in table.column_names:
-            ids = table[self.id_field]
-        elif numbers is not None:
-            ids = numbered_ids(name, numbers)
+        table, rows, schema = records.table, records.table.num_rows, self.schema()
+
+        def column(field: str) -> Any:
+            return table[field] if field in table.column_names else pa.nulls(rows, pa.string())
+
         found = {
-            column: table[field] if field in table.column_names else pa.nulls(rows, pa.string())
-            for column, field in (("url", self.url_field), ("date", self.date_field), ("language", self.language_field))
+            "url": column(self.url_field),
+            "date": column(self.date_field),
+            "language": column(self.language_field),
         }
         if self.language:
             found["language"] = pc.fill_null(as_text(found["language"]), self.language)
-        found |= {"id": ids, "text": table[self.text_field], "source": self._source(name, rows)}
+        found |= {"text": table[self.text_field], "source": self._source(name, rows), "id": pa.repeat(name, rows)}
+        if self.id_field and self.id_field in table.column_names:
+            found["id"] = table[self.id_field]
+        elif records.numbers is not None:
+            found["id"] = numbered_ids(name, records.numbers)
         if self.origins == "line":
-            found |= {"file": pa.repeat(name, rows), "offset": pa.nulls(rows) if offsets is None else offsets}
-        for field in self.fields:
-            found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
-        schema = self.schema()
+            offsets = pa.nulls(rows) if records.offsets is None else records.offsets
+            found |= {"file": pa.repeat(name, rows), "offset": offsets}
+        found |= {field: column(field) for field in self.fields}
         columns = [(found[field.name], field.type) for field in schema]
         return pa.table([each if each.type == kind else as_text(each, kind) for each, kind in columns], schema=schema)
 
@@ -516,11 +495,9 @@ class Text(sources.Source):
         return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
 
     def _needed(self) -> list[str]:
-        """Return the fields that a record must have."""
         return [field for field in (self.text_field, self.id_field) if field]
 
     def _optional(self) -> tuple[str, ...]:
-        """Return the fields that a record may lack."""
         return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
@@ -546,24 +523,21 @@ def without_set() -> Iterator[None]:
 
 
 def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
-    step = bytes(
-        next((each for each in read_steps(path, most_bytes=most_bytes, decoding=decoding) if each is not None), b"")
-    )
-    if begins_array(step.removeprefix(_MARK)):
-        step = next(array_blocks(read_bytes(path, most_bytes, decoding=decoding)), b"")
+    steps = (each for each in read_steps(path, most_bytes=most_bytes, decoding=decoding) if each is not None)
+    begin = bytes(next(steps, b"")).removeprefix(_MARK)
+    if begins_array(begin):
+        begin = next(array_blocks(read_bytes(path, most_bytes, decoding=decoding)), b"")
     names = dict[str, None]()
-    for line in islice(step.removeprefix(_MARK).split(b"\n"), _LOOKED_AT):
+    for line in islice(begin.split(b"\n"), _LOOKED_AT):
         with suppress(ValueError):
             names |= dict.fromkeys(names_in(parse_object(line)))
     return list(names)
 
 
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:
-    """Read a JSON file that begins with an array; if it is lost, the number of lost objects is unknown.
+    """Read a JSON file that begins with an array; if it is damaged, the number of lost objects is unknown.
 
-    Raises:
-        DamagedFileError: it is cut, corrupt, or longer than ``most_bytes``.
-        UncheckedDataError: the same, if its beginning was used before its checksum was compared.
+    UncheckedDataError is raised instead of DamagedFileError if its beginning was used before its checksum was compared.
     """
     try:
         noted_before = Decoding(decoding.encoding, lambda _: None)
@@ -583,10 +557,7 @@ def _placed_steps(
     lines_read: Callable[[], int],
     decoding: Decoding,
 ) -> Iterator[tuple[int | None, memoryview | None]]:
-    """Read lines step by step, each with the byte offset of its block in the file.
-
-    The offset is None in files that are not UTF-8, and after lost lines.
-    """
+    """Read lines step by step, each with the byte offset of its block, or None if not UTF-8 or after lost lines."""
     place: int | None = 0
     begin: int | None = None
 
@@ -600,17 +571,9 @@ def _placed_steps(
         place = None
         lost.add_loss(loss)
 
-    steps = read_steps(
-        path,
-        most_bytes=most_bytes,
-        on_loss=lose,
-        after_damage=after_damage,
-        checksums=checksums,
-        lines_read=lines_read,
-        decoding=Decoding(decoding.encoding, note),
-    )
+    read = partial(read_steps, on_loss=lose, after_damage=after_damage, checksums=checksums, lines_read=lines_read)
     begins = True
-    for number, step in enumerate(steps):
+    for number, step in enumerate(read(path, most_bytes=most_bytes, decoding=Decoding(decoding.encoding, note))):
         if step is None:
             yield begin, None
             begins = True
