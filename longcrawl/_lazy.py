@@ -31,8 +31,7 @@ def lazy(package: str) -> None:
 class LazyPackage(ModuleType):
     """A package that imports its public names on first access, see :func:`lazy`.
 
-    A function may have the same name as the module or package that defines it, such as ``longcrawl.run``. Importing
-    that module does not replace the function.
+    Importing a module does not replace a function of the same name, such as ``longcrawl.run``.
     """
 
     _homes: Mapping[str, tuple[str, str]]
@@ -63,8 +62,7 @@ class LazyPackage(ModuleType):
     def _unknown(self, name: str, asked_by: str) -> Exception:
         """Return the error for a name that the package does not have.
 
-        For ``from … import`` it is an ImportError: Python takes an AttributeError for a module that is not imported
-        yet, and would drop its message.
+        For ``from … import`` it is an ImportError, because Python would drop the message of an AttributeError.
         """
         wrong = f"module {self.__name__!r} has no attribute {name!r}"
         if name.startswith("_"):

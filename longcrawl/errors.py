@@ -1,11 +1,9 @@
 """Errors and warnings that longcrawl raises on purpose, and the escaping of untrusted text in messages.
 
-A message names what is wrong, where, and what to type next, mostly on one line. :class:`LongCrawlError` removes
-passwords and signatures from the URLs in its message.
+A message names what is wrong, where, and what to type next, mostly on one line. Texts and names of a crawl may contain
+escape sequences, which move the cursor or change colours, and line breaks, which forge lines of a table. Use
+:func:`one_line` for names in messages and tables and :func:`printable` for texts. Only :func:`show` prints.
 
-Ids, URLs, texts, file names and JSON keys of a crawl may contain escape sequences, which move the cursor, set the title
-or change colours, and line breaks, which forge lines of a table. Use :func:`one_line` for names in messages and tables
-and :func:`printable` for texts. Only :func:`show` prints.
 """
 
 import errno
@@ -46,9 +44,7 @@ def one_line(text: object) -> str:
     id\n\x1b[31m: kept
     """
     name = str(text)
-    if name.isprintable():
-        return name
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in name)
+    return name if name.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in name)
 
 
 def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
@@ -74,11 +70,8 @@ def listed(names: Iterable[str]) -> str:
 def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
     """Return the end of a message about a wrong name: the known names, or the closest ones if there are many.
 
-    Args:
-        names: the names that exist; the first ``MOST_LISTED`` are listed.
-        wrong: the name that does not exist.
-        listing: the command that lists all names. If given and there are more than ``MOST_LISTED`` names, the message
-            has only the closest ones and this command.
+    With more than ``MOST_LISTED`` names, only the first ones are listed, or, if given, ``listing``, the command that
+    lists all names, with the closest ones.
 
     >>> known_names(["min_chars", "min_words"], "min_char")
     "known: min_chars, min_words. Did you mean 'min_chars'?"
@@ -97,7 +90,7 @@ def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
 
 @lru_cache(64)  # many records have the same names
 def _near_field(names: tuple[str, ...], wrong: str) -> str:
-    """Return the field closest to a wrong name, compared with and without the enclosing objects; "" if none is."""
+    """Return the field closest to a wrong name, compared with and without the enclosing objects, or ""."""
     last = {name.rpartition(".")[2]: name for name in reversed(names)}
     if near := get_close_matches(wrong.rpartition(".")[2], last, 1):
         return last[near[0]]
@@ -134,7 +127,6 @@ def _escaped(letter: str) -> str:
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exceeded quota and a file that is too large."""
-
 _PANIC = "PanicException"
 """Class name of Rust panics. It derives from BaseException, and each library in Rust defines its own."""
 _INSIDE = ("longcrawl", "datasets")
@@ -160,10 +152,7 @@ class SourceError(LongCrawlError):
 
 
 class NotYetError(SourceError):
-    """A server cannot serve a file or a listing at the moment.
-
-    Nothing is lost: running the same command again retries. The policy for broken files does not apply.
-    """
+    """A server cannot serve a file or a listing now; the same command retries, under any policy for broken files."""
 
 
 class TokenizerError(LongCrawlError, ValueError):
@@ -202,9 +191,8 @@ class LedgerError(LongCrawlError, LookupError):
 def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
     """Raise ``error`` if a library fails to read ``what``, with the library's reason and ``fix``.
 
-    Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: their own errors,
-    KeyError, MemoryError, RecursionError. Libraries in Rust panic, which is not an Exception. Put only the library call
-    into the block: it would also hide bugs in our own code.
+    Damaged and hostile files make libraries raise almost anything, and those in Rust panic, which is not an Exception.
+    Put only the library call into the block: it would also hide bugs in our own code.
 
     >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
     ...     {}["name"]
@@ -229,11 +217,7 @@ def reason_of(failed: BaseException) -> str:
 
 @contextmanager
 def no_documents(source: str) -> Iterator[None]:
-    """Replace the error of `datasets` about a source without documents by one that names the source.
-
-    Raises:
-        SourceError: the source produced no documents.
-    """
+    """Replace the error of `datasets` about a source without documents by a SourceError that names the source."""
     try:
         yield
     except ValueError as empty:

@@ -1,8 +1,9 @@
 """URLs of inputs: splitting and joining them, and removing their secrets before they are written or shown.
 
 A URL may have a password before its host (``https://user:password@host``), or signatures and tokens in its query if it
-is presigned (``?X-Amz-Signature=…``). These are used only to read. Options of a store, such as its endpoint, are
-encoded in the place of the password, so that every process and thread can open the URL without further settings.
+is presigned (``?X-Amz-Signature=…``). Options of a store, such as its endpoint, are encoded in the place of the
+password, so that every process and thread can open the URL without further settings.
+
 """
 
 import base64
@@ -16,10 +17,8 @@ DATASETS, BUCKETS = "hf://datasets/", "hf://buckets/"
 """URL prefixes of datasets and buckets on the Hub."""
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of the name of a Hub repository or bucket: ``owner/name``."""
-
 PUBLIC = frozenset({"versionid", "generation", "revision"})
 """Query parameters that name the version of a file; they are not removed."""
-
 _CACHED = ("blockcache::", "filecache::", "simplecache::", "cached::")
 _RUN = re.compile(r"://[^\s\"'<>]*")
 _HOST = re.compile(r"://([^/?#\s\"'<>]*@)?")
@@ -75,8 +74,7 @@ def split_options(url: str) -> tuple[str, dict[str, Any]]:
     >>> split_options(with_options("s3://bucket/a.jsonl", {"anon": True}))
     ('s3://bucket/a.jsonl', {'anon': True})
     """
-    found = _OPTIONS.search(url)
-    if found is None:
+    if (found := _OPTIONS.search(url)) is None:
         return url, {}
     text = found[1] + "=" * (-len(found[1]) % 4)
     return url.replace(found[0], "://", 1), json.loads(base64.urlsafe_b64decode(text))
@@ -84,13 +82,11 @@ def split_options(url: str) -> tuple[str, dict[str, Any]]:
 
 def plain_urls(settings: Any) -> Any:
     """Remove the secrets from every URL in nested YAML settings, see :func:`without_secrets`."""
-    if isinstance(settings, str):
-        return without_secrets(settings)
     if isinstance(settings, Mapping):
         return {key: plain_urls(value) for key, value in settings.items()}
     if isinstance(settings, list | tuple):
         return [plain_urls(value) for value in settings]
-    return settings
+    return without_secrets(settings) if isinstance(settings, str) else settings
 
 
 def hide_secrets(text: str) -> str:

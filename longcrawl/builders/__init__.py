@@ -11,11 +11,7 @@ from types import ModuleType
 
 
 def register_with_datasets() -> None:
-    """Register the builder with `datasets`, now if it is imported, else as soon as it is.
-
-    Raises:
-        LongCrawlError: this release of `datasets` has moved the names that registration needs.
-    """
+    """Register the builder with `datasets`, now if it is imported, else as soon as it is."""
     if "datasets" in sys.modules:
         _register()
     elif not any(isinstance(finder, _Datasets) for finder in sys.meta_path):
@@ -32,10 +28,7 @@ class _Datasets(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Import hook that registers the builder once `datasets` is imported."""
 
     def find_spec(
-        self,
-        name: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of `datasets` with this hook as its loader, or None for any other module."""
         others = [finder for finder in sys.meta_path if finder is not self] if name == "datasets" else []
@@ -46,11 +39,9 @@ class _Datasets(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return found
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Make the module with the loader of `datasets`."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import `datasets` and register the builder."""
         assert module.__spec__ is not None  # find_spec has made it
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)

@@ -44,18 +44,8 @@ _OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).
 class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `datasets` is not typed
     """Settings of one source under its field names, which a builder fills in."""
 
-    def set_defaults(self, kind: type[Source]) -> "LongCrawlConfig":
-        """Set all settings of the source to their defaults; return the configuration."""
-        for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # sources are dataclasses
-            setattr(self, field.name, field.default)
-        return self
-
     def source(self) -> Source:
-        """Make the source, which checks the values; `datasets` sets them only after construction.
-
-        Raises:
-            SourceError: a value is wrong; the message names the setting and what it takes.
-        """
+        """Make the source, which checks the values; `datasets` sets them only after construction."""
         names = [field.name for field in dataclasses.fields(SOURCES[self.name])]  # type: ignore[arg-type]  # sources are dataclasses
         settings = {name: getattr(self, name) for name in names}
         if isinstance(files := settings.get("data_files"), dict):
@@ -70,11 +60,7 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
 
 
 class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
-    """Builder that reads every source of longcrawl, with one shard per part.
-
-    Raises:
-        SourceError: no source, an unknown source or an unknown setting is given.
-    """
+    """Builder that reads every source of longcrawl, with one shard per part."""
 
     BUILDER_CONFIG_CLASS = LongCrawlConfig
     BUILDER_CONFIGS = [LongCrawlConfig(name=name, version=VERSION) for name in SOURCES.loaded()]  # noqa: RUF012  # `datasets` reads it from the class
@@ -86,7 +72,9 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
                 "e.g. load_dataset('longcrawl', 'installed')"
             )
         kind = SOURCES.find(config_name)
-        self.builder_configs[kind.name] = LongCrawlConfig(name=kind.name, version=VERSION).set_defaults(kind)
+        config = self.builder_configs[kind.name] = LongCrawlConfig(name=kind.name, version=VERSION)
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # sources are dataclasses
+            setattr(config, field.name, field.default)
         given = {name: value for name, value in settings.items() if name not in ("data_dir", "data_files") or value}
         known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]  # sources are dataclasses
         for name in given:
@@ -118,9 +106,8 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
     def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
         bad_files = BadFiles(source.on_bad_files)
         for shard, part in enumerate(parts):
-            tables = check_fields_named(
-                source, source.read(part, bad_files), bad_files, partial(_every_part, source), self._fields_seen
-            )
+            found = source.read(part, bad_files)
+            tables = check_fields_named(source, found, bad_files, partial(_every_part, source), self._fields_seen)
             try:
                 for number, table in enumerate(tables):
                     yield Key(shard, number), table
@@ -144,44 +131,32 @@ def about_source(source: Source) -> dict[str, str]:
         if (about := about_output(Path(folder))) is not None:
             return about | {"homepage": source.homepage}
     summary = inspect.cleandoc(type(source).__doc__ or source.name).partition("\n\nArgs:")[0]
-    named = _files_of(source)
+    named = sorted(_files_of([getattr(source, name, None) for name in ("data_dir", "data_files", "base_url")]))
     works = citations({"source": {"builder": source.name}, "stages": [], "outputs": {}}, {"": named})
     common_crawl = names_common_crawl(named)
+    homepage = "https://commoncrawl.org" if common_crawl else source.homepage
+    if source.name == "hub":
+        homepage = f"https://huggingface.co/datasets/{getattr(source, 'path', '')}"
     return {
         "description": summary,
         "citation": "\n\n".join(each.bibtex for each in (*works, software(__version__))),
-        "homepage": _homepage(source, common_crawl=common_crawl),
+        "homepage": homepage,
         "license": COMMON_CRAWL_LICENSE if common_crawl else source.license,
     }
 
 
-def _homepage(source: Source, *, common_crawl: bool) -> str:
-    if source.name == "hub":
-        return f"https://huggingface.co/datasets/{getattr(source, 'path', '')}"
-    return "https://commoncrawl.org" if common_crawl else source.homepage
-
-
-def _files_of(source: Source) -> list[str]:
-    """Return the paths, URLs and globs that a source names."""
-    named = [getattr(source, "data_dir", None), getattr(source, "data_files", None), getattr(source, "base_url", None)]
-    found = []
-    while named:
-        each = named.pop()
-        if isinstance(each, str):
-            found.append(each)
-        elif isinstance(each, Mapping):
-            named += each.values()
-        elif isinstance(each, list | tuple):
-            named += each
-    return sorted(found)
+def _files_of(named: Any) -> Iterator[str]:
+    """Yield the strings in nested settings that name files."""
+    if isinstance(named, str):
+        yield named
+    elif isinstance(named, Mapping | list | tuple):
+        for each in named.values() if isinstance(named, Mapping) else named:
+            yield from _files_of(each)
 
 
 @contextmanager
 def first_cause() -> Iterator[None]:
-    """Raise the longcrawl error behind a `DatasetGenerationError`, and name the splits if one is unknown.
-
-    `datasets` reports only that an error occurred, with the longcrawl error as its cause.
-    """
+    """Raise the longcrawl error that caused a `DatasetGenerationError`, and name the splits if one is unknown."""
     try:
         yield
     except datasets.exceptions.DatasetGenerationError as failed:
@@ -203,9 +178,7 @@ def load(
     cache_dir: str | None = None,
     **settings: Any,
 ) -> Any:
-    """Load a source without the registry of `datasets`.
-
-    It has the same rows as ``load_dataset("longcrawl", name, …)``.
+    """Load a source without the registry of `datasets`, with the same rows as ``load_dataset("longcrawl", name, …)``.
 
     Args:
         name: the source, such as "redpajama-v2".
@@ -214,9 +187,6 @@ def load(
         num_proc: number of processes that prepare the cache.
         cache_dir: directory of the cache, or None for the default of `datasets`.
         settings: the fields of the source.
-
-    Raises:
-        SourceError: the source or a setting is unknown, a value is wrong, or there is nothing to read.
     """
     if settings.get("data_files"):
         settings["data_files"] = unresolved(settings["data_files"])

@@ -41,10 +41,10 @@ class TokenFolder:
 
 
 def find_tokens(path: str | Path) -> TokenFolder | None:
-    """Return the token output in a folder, or None if `datasets` should load the folder its own way.
+    """Return the token output in a folder, which is an output or the run that wrote it.
 
-    The folder is an output or the run that wrote it. The result is None for any other folder, for a run with token
-    tables, and for a run with another default configuration in its card.
+    None is returned if `datasets` should load the folder its own way: any other folder, a run with token tables, and a
+    run with another default configuration in its card.
     """
     folder = Path(path)
     if not (folder.is_dir() and any(folder.glob("*.json"))):
@@ -61,8 +61,7 @@ def find_tokens(path: str | Path) -> TokenFolder | None:
 
 
 def _of_run(folder: Path) -> TokenFolder | None:
-    manifest = _manifest(folder)
-    if manifest is None:
+    if (manifest := _manifest(folder)) is None:
         return None
     output = manifest["output"]
     result = RESULTS[output["format"]]
@@ -130,7 +129,6 @@ class OutputTokens(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datase
                 yield Key(shard, number), table
 
     def _tables(self, rows: TokenRows, start: int, stop: int) -> Iterator[pa.Table]:
-        """Read rows, with the beginning of each text if there is a tokenizer."""
         tables = rows.read(start, stop)
         if not (self.found.folder / TOKENIZER).exists():
             return tables

@@ -1,12 +1,11 @@
 """Registration of the builder for ``load_dataset("longcrawl", …)``.
 
-This is the only file that uses private names of `datasets`, which has had no public way to add a builder since it
-dropped loading scripts. It looks up names in ``packaged_modules._PACKAGED_DATASETS_MODULES`` before folders and the
-Hub, so an entry there is enough. If no files are named, ``PackagedDatasetModuleFactory.get_module`` would read the
-files in the current directory, and it would turn a URL in ``data_dir`` into a local path. It is therefore replaced for
-the name "longcrawl", and for no other.
+This is the only file that uses private names of `datasets`, which has no public way to add a builder. It looks up names
+in ``packaged_modules._PACKAGED_DATASETS_MODULES`` before folders and the Hub, so an entry there is enough. If no files
+are named, ``PackagedDatasetModuleFactory.get_module`` would read those in the current directory, and it would turn a
+URL in ``data_dir`` into a local path. It is therefore replaced for the name "longcrawl", and for no other.
+``longcrawl.load`` works without these names.
 
-If a release of `datasets` moves these names, ``longcrawl.load`` works without them.
 """
 
 import functools
@@ -28,11 +27,7 @@ TOKENS = "tokens"
 
 
 def register() -> None:
-    """Register the builder with `datasets`; registering it twice changes nothing.
-
-    Raises:
-        LongCrawlError: this release of `datasets` has moved the names that registration needs.
-    """
+    """Register the builder with `datasets`; registering it twice changes nothing."""
     try:
         packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, code_hash())  # noqa: SLF001  # there is no public registry
         factory = datasets.load.PackagedDatasetModuleFactory
@@ -82,7 +77,7 @@ def _load_outputs() -> None:
 
 
 def unresolved(data_files: Any) -> DataFilesDict:
-    """Return paths, URLs and globs by split without expanding them; the source finds the files.
+    """Return paths, URLs and globs by split without expanding them, as the source does.
 
     `datasets` would treat an outage as no match, and a name such as ``crawl[1].jsonl`` as a pattern.
     """
