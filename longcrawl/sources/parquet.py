@@ -98,7 +98,10 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
         names = file.schema_arrow.names
         if missing := [name for name in schema.names if name not in names]:
             raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
-        table = file.read(schema.names, use_threads=False).select(schema.names).cast(schema).combine_chunks()
+        table = file.read(schema.names, use_threads=False)
+        if table.schema != schema:  # a cast would rename the items of lists
+            table = table.select(schema.names).cast(schema)
+        table = table.combine_chunks()
         table.validate(full=True)
         return table
 
