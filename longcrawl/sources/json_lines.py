@@ -843,12 +843,6 @@ class Texts:
             self._array = longer
         return int(self._array.ctypes.data)
 
-    def add(self, text: bytes | memoryview) -> None:
-        """Append a text."""
-        self.room(len(text))
-        self._array.data[self.size : self.size + len(text)] = text
-        self.size += len(text)
-
     def take(self, ends: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.LargeStringArray:
         """Return the texts with these ends, and start again; a few short texts do not keep a long array alive."""
         written, self.size = self._array[: self.size], 0

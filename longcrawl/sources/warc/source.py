@@ -45,6 +45,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core import sources
@@ -53,13 +54,14 @@ from longcrawl.errors import SourceError, one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.encodings import GUESSED
 from longcrawl.sources.files import DamagedFileError, DataFiles, named_parts, opened
-from longcrawl.sources.json_lines import Texts
 from longcrawl.sources.path_lists import COMMON_CRAWL, Listed, parse_slice, read_lists
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.pages import LeftOutError
 from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_ids, read_records
 from longcrawl.urls import is_url
 
+MANY_BYTES = 1 << 20
+"""Bytes of texts in a table from which on further texts are copied to one array as they are added."""
 ROWS = 10_000
 """Maximum rows of a table."""
 DIGEST = "digest"
@@ -92,7 +94,7 @@ class Block:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._has_digests = schema, DIGEST in schema.names
         self.rows = list[dict[str, Any]]()
-        self._texts, self._lengths, self._are_markup = (Texts(), Texts()), list[int](), list[bool]()
+        self._texts = {name: _Texts() for name in ("text", "html")}
         self._bytes = 0
 
     def add(self, row: dict[str, Any], page: Page) -> bool:
@@ -101,9 +103,7 @@ class Block:
         size = len(page.utf8) + names + _DIGEST_CHARACTERS
         if self.rows and (self._bytes + size > BLOCK_BYTES or len(self.rows) == ROWS):
             return False
-        self._texts[page.is_markup].add(page.utf8)
-        self._lengths.append(len(page.utf8))
-        self._are_markup.append(page.is_markup)
+        self._texts["html" if page.is_markup else "text"].add(len(self.rows), page.utf8)
         self.rows.append(row | {DIGEST: _digest(page.as_it_came)} if self._has_digests else row)
         self._bytes += size
         return True
@@ -112,10 +112,41 @@ class Block:
         """Return the rows as a table of the schema."""
         columns: dict[str, Any] = {name: [row[name] for row in self.rows] for name in self.rows[0]}
         columns["language"] = pa.nulls(len(self.rows), pa.string())
-        are_markup, lengths = np.array(self._are_markup), np.array(self._lengths)
-        for name, texts, absent in zip(("text", "html"), self._texts, (are_markup, ~are_markup), strict=True):
-            columns[name] = texts.take(np.cumsum(np.where(absent, 0, lengths)), absent)
+        columns |= {name: texts.take(len(self.rows)) for name, texts in self._texts.items()}
         return pa.table(columns, schema=self._schema)
+
+
+class _Texts:
+    """Column of texts that are known to be UTF-8, built without the check that Arrow would make."""
+
+    def __init__(self) -> None:
+        self._few = list[bytes | memoryview]()
+        self._many: npt.NDArray[np.uint8] | None = None
+        """Array for a block from Arrow's pool, whose memory from earlier tables needs no clearing."""
+        self._rows, self._lengths, self._bytes = list[int](), list[int](), 0
+
+    def add(self, row: int, text: bytes | memoryview) -> None:
+        end = self._bytes + len(text)
+        if self._many is None and (not self._bytes or end <= MANY_BYTES):
+            self._few.append(bytes(text))  # a view would keep the whole record alive, with a header that may be longer
+        else:
+            if self._many is None:
+                self._many = np.frombuffer(pa.allocate_buffer(BLOCK_BYTES), np.uint8)
+                self._many.data[: self._bytes] = b"".join(self._few)
+                self._few = []
+            self._many.data[self._bytes : end] = text
+        self._rows.append(row)
+        self._lengths.append(len(text))
+        self._bytes = end
+
+    def take(self, rows: int) -> pa.Array:
+        """Return the column with ``rows`` rows, null if no text was set."""
+        data = b"".join(self._few) if self._many is None else self._many.data[: self._bytes].toreadonly()
+        lengths, given = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+        lengths[self._rows], given[self._rows] = self._lengths, True
+        offsets = np.append(0, np.cumsum(lengths))
+        buffers = map(pa.py_buffer, (np.packbits(given, bitorder="little").tobytes(), offsets, data))
+        return pa.Array.from_buffers(pa.large_string(), rows, list(buffers))
 
 
 def _digest(page: bytes | memoryview) -> str:
