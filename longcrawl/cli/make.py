@@ -109,10 +109,7 @@ def run(
     num_proc: NumProc = 1,
     engine: Annotated[
         EngineName,
-        typer.Option(
-            help="What carries it out: processes of this machine; all that type this command, on machines that share "
-            "the folder; or Apache Spark."
-        ),
+        typer.Option(help="How to run: on this machine, on several that share the folder, or on Apache Spark."),
     ] = "local",
     master: Annotated[
         str | None,
@@ -345,7 +342,7 @@ def card(
     *,
     plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
 ) -> None:
-    """Write the card (README.md) of a run again. Your edits stay."""
+    """Rewrite the dataset card (README.md) of a run. Your edits are kept."""
     answer(lc.card(folder, plots=plots))
 
 
@@ -453,7 +450,7 @@ def takedown(
     out: Annotated[Path, typer.Option(help="New folder, for the run without the documents.")],
     ids: Annotated[Path | None, _list_option("an id of a document")] = None,
     urls: Annotated[Path | None, _list_option("a URL")] = None,
-    domains: Annotated[Path | None, _list_option("a domain, which stands for all below it,")] = None,
+    domains: Annotated[Path | None, _list_option("a domain, which includes its subdomains,")] = None,
     asked: Annotated[str | None, typer.Option(help="Date of the request; today if left out.", metavar="DATE")] = None,
 ) -> None:
     """Take documents out of a run.

@@ -137,7 +137,7 @@ def clusters(
 
 @app.command(epilog="Example: longcrawl contamination clean")
 def contamination(folder: RunFolder) -> None:
-    """Show what a run had of evaluation sets. The stage decontaminate looks for them."""
+    """Show which evaluation sets were found in a run. The stage decontaminate looks for them."""
     answer(lc.contamination(folder))
 
 

@@ -47,12 +47,12 @@ def compile_kernels(num_proc: int | None = None) -> str:
         prepare(Path(folder))
         numbers = range(len(tasks()))
         done = map_tasks(partial(_compile, Path(folder)), numbers, workers)
-        compiled = sum(progress_bar(done, total=len(numbers), desc="warm", unit="task"))
+        compiled = sum(progress_bar(done, total=len(numbers), desc="warm", unit=" tasks"))
     return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
 
 
 def tasks() -> list[Callable[[Path], object]]:
-    """Return what calls kernels, in pieces that hardly share any; the longest first."""
+    """Return functions of a folder that compile kernels, in tasks that share few; the longest tasks are first."""
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
     others = [
@@ -73,7 +73,7 @@ def tasks() -> list[Callable[[Path], object]]:
 
 
 def prepare(folder: Path) -> None:
-    """Write made-up documents, and a tokenizer of theirs."""
+    """Write made-up documents and a tokenizer trained on them."""
     table = documents()
     with (folder / "documents.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())

@@ -115,7 +115,7 @@ class _Lines:
         self._last = ""
 
     def write(self, text: str) -> None:
-        line = text.replace(_CURSOR_UP, "").strip()
+        line = " ".join(text.replace(_CURSOR_UP, "").replace(", ? left", "").split())
         if line not in ("", self._last):
             show(line, error=True)
             self._last = line

@@ -220,7 +220,7 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
         CorruptionError: a file cannot be read.
     """
     counts = _Counts()
-    with progress_bar(total=len(documents.files), desc="analyse", unit="file") as bar:
+    with progress_bar(total=len(documents.files), desc="analyse", unit=" files") as bar:
         for each in _in_order(documents, engine):
             counts.add(each)
             bar.update()

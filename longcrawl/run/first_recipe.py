@@ -247,7 +247,7 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
 
 
 def _tokenizer_advice(tokenizer: str | None) -> Iterator[str]:
-    """Yield what to set where a tokenizer of the Hub cannot be fetched; nothing for any other."""
+    """Yield advice for a tokenizer that must be fetched from the Hub; nothing for any other."""
     if tokenizer not in (None, "trained"):
         yield f"{tokenizer} is fetched from the Hub. Without a network, set the path of a tokenizer.json file,"
         yield "or `trained`, which learns a tokenizer from these documents."

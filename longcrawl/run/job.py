@@ -135,15 +135,6 @@ def run(
     return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}), of_source)
 
 
-def _short_chain(labels: Sequence[str]) -> str:
-    """Return the names of stages for a progress bar: all, or the first and the last of more than three.
-
-    >>> _short_chain(["tokenize", "roll"]), _short_chain(["tokenize", "truncate", "shuffle", "roll"])
-    ('tokenize > roll', 'tokenize > … > roll')
-    """
-    return " > ".join(labels if len(labels) <= 3 else (labels[0], "…", labels[-1]))
-
-
 def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]) -> None:
     if isinstance(engine, str):
         raise RunError(
@@ -411,7 +402,7 @@ class _Job:
             PartTask(self.folder, segment, each, self.parts[each], self.source, writer, keeps_first, each in hashed)
             for each in numbers
         ]
-        names = _short_chain([label for label, _ in segment.stages]) or (segment.ends_with or ("write", None))[0]
+        names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         markers = [task.marker for task in tasks]
         sizes = [self.sizes[number] for number in numbers]
         results = self._do(run_part, tasks, markers, names, "documents", sizes=sizes)

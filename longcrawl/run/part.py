@@ -640,7 +640,10 @@ def _apply(stage: Stage, table: pa.Table, lengths: pa.ChunkedArray | None) -> tu
 
 
 def characters(documents: pa.Table) -> int | None:
-    """Return the code points in all texts, or None if there is no text column or text is extracted later."""
+    """Return the number of characters (Unicode code points) in all texts.
+
+    None if the documents have no text column, or their text is extracted later.
+    """
     return _sum(text_lengths(documents))
 
 

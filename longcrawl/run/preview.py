@@ -106,7 +106,7 @@ def preview_run(
 
 @dataclass
 class _MissingPackages:
-    """What a run needs that is not installed: its errors, and the packages and extras that they name."""
+    """Errors of packages that a run needs and that are not installed, with the packages and extras that they name."""
 
     errors: list[tuple[str, LongCrawlError]] = field(default_factory=list)
     packages: set[str] = field(default_factory=set)

@@ -80,7 +80,7 @@ def do_once(
         places.sort(key=lambda place: -sizes[place])
     waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
-    with progress_bar(total=len(tasks), initial=len(tasks) - len(waiting), desc=what, unit="part") as bar:
+    with progress_bar(total=len(tasks), initial=len(tasks) - len(waiting), desc=what, unit=" parts") as bar:
         started = time.monotonic()
         for result in engine.tasks(function, waiting):
             if "not_yet" in result:

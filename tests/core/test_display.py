@@ -151,14 +151,14 @@ def test_widths_of_letters(text):
 def test_progress_in_a_file_is_lines(python):
     code = """
 from longcrawl.core.display import progress_bar
-for _ in progress_bar(range(3), desc="a > b", unit="part"):
+for _ in progress_bar(range(3), desc="a > b", unit=" parts"):
     pass
 with progress_bar(total=0, desc="nothing"):
     pass
 """
     assert re.sub(r"\d\d:\d\d|\?", "T", python(code).stderr).splitlines() == [
-        "a > b: 0 of 3 part, T elapsed, T left",
-        "a > b: 3 of 3 part, T elapsed, T left",
+        "a > b: 0 of 3 parts, T elapsed",
+        "a > b: 3 of 3 parts, T elapsed, T left",
     ]
 
 

@@ -54,7 +54,10 @@ CONSTANTS = {
     "band_bytes": Constant("a document and band of MinHash", 16, "B", "218 B with 14 bands, equal keys merged"),
     "choice_seconds": Constant("a document's choice and reason after MinHash", 5, "µs", _SPARK),
     "choice_bytes": Constant(
-        "a removed document, with what its similarity is from", 250, "B", f"84 B a document, a third leaves; {_SPARK}"
+        "a removed document, with the data that its similarity is computed from",
+        250,
+        "B",
+        f"84 B a document, of which a third is removed; {_SPARK}",
     ),
     "edge_seconds": Constant("an edge of the union-find, one task", 66, "ns", "1e9 documents in one process, measured"),
     "edges": Constant(

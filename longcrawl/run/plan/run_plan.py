@@ -176,7 +176,10 @@ class Costs:
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
-        """Return the number of documents left of one table of the source; a run has a cost for each such table."""
+        """Return the expected number of documents left of one table of the source.
+
+        A run pays the cost of one call for each such table.
+        """
         share = float(table.num_rows) / max(len(self.sizes[place]), 1)
         return max(ceil(self.together * share), 1)
 
