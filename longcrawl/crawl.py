@@ -41,7 +41,6 @@ from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import (
     Judge,
-    Needs,
     Rewrite,
     SpanSurvey,
     Stage,
@@ -109,10 +108,10 @@ class MapFunction(_OfFunction, Rewrite):
         made = [self._columns_of(row) for row in table.to_pylist()]
         names = dict.fromkeys(name for columns in made for name in columns)
         for name in names:
-            known = table.schema.field(name).type if name in table.column_names else None
-            old = table[name].to_pylist() if known is not None else [None] * len(made)
+            there = name in table.column_names
+            old = table[name].to_pylist() if there else [None] * len(made)
             values = [columns.get(name, before) for columns, before in zip(made, old, strict=True)]
-            table = with_column(table, name, pa.array(values, known))
+            table = with_column(table, name, pa.array(values, table[name].type if there else None))
         return table
 
     def _columns_of(self, row: Row) -> Mapping[str, Any]:
@@ -121,22 +120,14 @@ class MapFunction(_OfFunction, Rewrite):
             made = {"text": made}
         if not isinstance(made, Mapping):
             raise StageError(f"{self.name} returns {type(made).__name__}: return a text, or columns, {{'text': …}}")
-        if made.get("id", row.get("id")) != row.get("id"):
-            raise StageError(
-                f"{self.name} changes the id {row.get('id')!r}, by which ledgers know a document: leave it"
-            )
+        if made.get("id", known := row.get("id")) != known:
+            raise StageError(f"{self.name} changes the id {known!r}, by which ledgers know a document: leave it")
         return made
 
 
 @contextmanager
 def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
-    """Replace the errors of `datasets` and pyarrow about a column of several types by one that names the stage.
-
-    The first ``rows`` rows decide the type of a column.
-
-    Raises:
-        StageError: a column has values of several types, or only None in the first ``rows`` rows and values later.
-    """
+    """Raise a StageError naming the stage if a column has several types, or only None in the first ``rows`` rows."""
     try:
         yield
     except (TypeError, pa.ArrowInvalid) as wrong:  # raised by `datasets` and by pyarrow
@@ -151,6 +142,7 @@ def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
 
 BATCH = 200
 """Documents per batch. Long documents have about 500 KB of text, so a batch has about 100 MB."""
+NONE_GONE = LEDGER_SCHEMA.empty_table()
 
 
 class Crawl:
@@ -186,7 +178,7 @@ class Crawl:
         warn_of_crawl(data)
         self._data = with_crawl(as_documents(data, text, id, source), [source])
         self.steps: tuple[Stage, ...] = ()
-        self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
+        self.ledger: pa.Table = NONE_GONE
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
         self._funnel = None if self.streaming else Funnel(source, len(self._data))
         self._parent: Crawl | None = None
@@ -220,9 +212,12 @@ class Crawl:
     def __or__(self, stage: Stage) -> "Crawl":
         if not isinstance(stage, Stage):
             raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
-        self._check_stages(stage)
+        steps = [*self.steps, stage]
+        labels = label_stages([step.name for step in steps])
+        if (fault := stages_fault(list(zip(labels, steps, strict=True)))) is not None:
+            raise StageError(fault)
         if isinstance(self.data, datasets.IterableDataset):
-            return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
+            return self._then(_stream(self.data, stage), stage)
         stage.prepare()
         return self._past(stage)
 
@@ -404,35 +399,32 @@ class Crawl:
         if isinstance(self.data, datasets.Dataset) and "id" in self.data.column_names:
             reject_duplicate_ids(pc.drop_null(_ids(self.data)), needed_by, names_rows=True)
 
-    def _past(self, stage: Stage) -> "Crawl":
-        steps: dict[Needs, Callable[[Any], Crawl]] = {
-            "batch": self._edited if stage.edits else self._judged,
-            "fit": self._fitted,
-            "order": self._ordered,
-            "removals": self._surveyed,
-            "spans": self._ordered if stage.orders else self._with_spans,
-        }
-        return steps[stage.needs](stage)
+    def _past(self, stage: Any) -> "Crawl":
+        if stage.needs == "fit":
+            return self._past(stage.fit(_batches(self.data), str(_fit_folder())))
+        if stage.needs == "removals":
+            return self._surveyed(stage)
+        if stage.needs == "order" or stage.orders:
+            order = stage.order(_all_rows(_sketches(stage, self.data)))
+            return self._then(self.data.select(order), stage)
+        if stage.needs == "spans":
+            return self._with_spans(stage)
+        return self._edited(stage, stage) if stage.edits else self._judged(stage)
 
     def _judged(self, stage: Stage) -> "Crawl":
         verdicts = _all_rows(_map(self.data, partial(_verdicts, stage), stage))
-        kept = pc.is_null(verdicts["rule"]).to_numpy()
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
-        return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
+        return self._then(self.data, stage, gone, kept=pc.is_null(verdicts["rule"]))
 
-    def _fitted(self, stage: Stage) -> "Crawl":
-        return self._past(stage.fit(_batches(self.data), str(_fit_folder())))
-
-    def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
-        """Apply a stage that changes documents, through ``edit`` if it is given."""
+    def _edited(self, stage: Stage, edit: Stage) -> "Crawl":
+        """Apply a stage that changes documents, through ``edit``."""
         label = self._label(stage)
-        traced = split_traced(_map(self.data, partial(trace_batch, edit or stage), stage), label)
+        traced = split_traced(_map(self.data, partial(trace_batch, edit), stage), label)
         data, edits = traced.documents, traced.edits
         if traced.verdicts is None:
-            return self._then(data, stage, LEDGER_SCHEMA.empty_table(), edits)
+            return self._then(data, stage, edits=edits)
         gone = _entries(_ids(data), traced.verdicts, label)
-        kept = pc.is_null(traced.verdicts["rule"]).to_numpy()
-        return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone, edits)
+        return self._then(data, stage, gone, edits, pc.is_null(traced.verdicts["rule"]))
 
     def _with_spans(self, stage: SpanSurvey) -> "Crawl":
         _fit_folder().mkdir(parents=True, exist_ok=True)
@@ -440,33 +432,21 @@ class Crawl:
             spans = stage.find(_batches(_sketches(stage, self.data)), directory)
         return self._edited(stage, WithSpans(stage, spans))
 
-    def _ordered(self, stage: Survey) -> "Crawl":
-        order = stage.order(_all_rows(_sketches(stage, self.data)))
-        return self._then(self.data.select(order), stage, LEDGER_SCHEMA.empty_table())
-
     def _surveyed(self, stage: Survey) -> "Crawl":
-        removals = stage.removals(_all_rows(_sketches(stage, self.data)))
-        gone = entries(removals["id"], removals, self._label(stage))
-        kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"])).to_numpy(zero_copy_only=False)
-        self._warn_of_index(stage)
-        return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
-
-    def _warn_of_index(self, stage: Survey) -> None:
-        """Warn that no index is written here: it lists the documents kept by the whole crawl."""
-        if stage.saves_index:
+        removals, label = stage.removals(_all_rows(_sketches(stage, self.data))), self._label(stage)
+        kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"]))
+        if stage.saves_index:  # it lists the documents kept by the whole crawl
             warn_user(
-                f'only a run writes an index by itself: call crawl.save_index("{self._label(stage)}", FOLDER) once '
-                "the crawl has passed all its stages"
+                f'only a run writes an index by itself: call crawl.save_index("{label}", FOLDER) once the crawl has '
+                "passed all its stages"
             )
+        return self._then(self.data, stage, entries(removals["id"], removals, label), kept=kept)
 
     def _then(
-        self,
-        data: "datasets.Dataset | datasets.IterableDataset",
-        stage: Stage,
-        gone: pa.Table,
-        edits: Edits = NO_EDITS,
+        self, data: Any, stage: Stage, gone: pa.Table = NONE_GONE, edits: Edits = NO_EDITS, kept: Any = None
     ) -> "Crawl":
-        after = copy(self)
+        """Return the crawl after a stage: ``data``, and if any are ``gone`` only the rows in the mask ``kept``."""
+        data, after = data.select(np.flatnonzero(kept)) if gone.num_rows else data, copy(self)
         after._data, after._parent = data, self  # noqa: SLF001  # `after` is also a Crawl
         after.steps = (*self.steps, stage)
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
@@ -479,12 +459,6 @@ class Crawl:
             after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001
         return after
 
-    def _check_stages(self, stage: Stage) -> None:
-        steps = [*self.steps, stage]
-        labels = label_stages([step.name for step in steps])
-        if (fault := stages_fault(list(zip(labels, steps, strict=True)))) is not None:
-            raise StageError(fault)
-
     def _label(self, *stages: Stage) -> str:
         """Return the label of the last of ``stages``, or of the last applied stage if none is given."""
         return label_stages([step.name for step in (*self.steps, *stages)])[-1]
@@ -492,8 +466,7 @@ class Crawl:
     def _before(self, steps_back: int) -> "Crawl":
         crawl = self
         for _ in range(steps_back):
-            if crawl._parent is not None:
-                crawl = crawl._parent
+            crawl = crawl._parent or crawl
         return crawl
 
 
@@ -539,11 +512,9 @@ def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
 
 def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dataset":
     if not len(data):
-        return datasets.Dataset(function(data.with_format("arrow")[:]) if data.column_names else pa.table({}))
-    mapped = data.with_format("arrow").map(
-        function, batched=True, batch_size=BATCH, writer_batch_size=64, desc=stage.name
-    )
-    return mapped.with_format(None)
+        return datasets.Dataset(function(_all_rows(data)) if data.column_names else pa.table({}))
+    settings = {"batched": True, "batch_size": BATCH, "writer_batch_size": 64, "desc": stage.name}
+    return data.with_format("arrow").map(function, **settings).with_format(None)
 
 
 def _verdicts(stage: Stage, table: pa.Table) -> pa.Table:
@@ -572,12 +543,10 @@ def _ids(data: "datasets.Dataset") -> pa.ChunkedArray:
 
 
 def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.IterableDataset":
-    if stage.needs == "fit":
-        raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
     if stage.needs != "batch":
-        raise StageError(
-            f"{stage.name} needs all documents and cannot run on a stream; open the crawl with streaming=False"
-        )
+        learns = "must learn from all documents first"
+        why = learns if stage.needs == "fit" else "needs all documents and cannot run on a stream"
+        raise StageError(f"{stage.name} {why}; open the crawl with streaming=False")
     stage.prepare()
     # Under the arrow format, IterableDataset.filter cannot follow another filter, so a judge is a map that drops rows.
     function: Any = partial(_streamed, stage)

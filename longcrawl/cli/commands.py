@@ -85,8 +85,6 @@ def new_app(about: str, *, top: bool = False) -> App:
 
 @dataclass
 class _Asked:
-    """The common options of the running command."""
-
     json: bool = False
     verbose: bool = False
 
@@ -100,8 +98,6 @@ _COMMON: Mapping[str, Any] = {
 
 
 def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function with the options that all commands share."""
-
     @functools.wraps(function)
     def command(*, as_json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
         _asked.json, _asked.verbose = as_json, verbose
@@ -126,12 +122,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def answer(found: object, facts: Any = None) -> None:
-    """Print the answer of a command, for ``--json`` as one JSON object.
-
-    Args:
-        found: the answer for a person.
-        facts: the JSON-ready answer; made from ``found`` if left out.
-    """
+    """Print the answer of a command: ``found``, or with ``--json`` the JSON-ready ``facts`` (or ``found``)."""
     if not _asked.json:
         show(found)
         return
@@ -153,10 +144,7 @@ def _display() -> Any:
 
 
 def leave_pandas_out() -> None:
-    """Let pyarrow look for pandas now and not find it: importing it takes half a second of CPU.
-
-    Pyarrow looks when it makes its first array, and again when a table becomes a data frame.
-    """
+    """Let pyarrow look for pandas now and not find it: importing it takes half a second of CPU."""
     if "pyarrow" in sys.modules or "pandas" in sys.modules:
         return
     import pyarrow as pa
@@ -203,7 +191,7 @@ def set_option(about: str) -> Any:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Keep what is imported within the block out of the garbage collector, which walks through it again and again."""
+    """Keep what is imported within the block out of the garbage collector."""
     gc.disable()
     try:
         yield

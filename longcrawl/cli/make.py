@@ -88,7 +88,6 @@ def train_classifier(
 
 
 def _open_texts(name: str, text_field: str) -> "lc.Crawl":
-    """Open documents; pages of HTML are extracted."""
     opened = lc.open(name, streaming=True, **({} if text_field == "text" else {"text_field": text_field}))
     return opened | lc.text.ExtractText() if "html" in (opened.data.column_names or ()) else opened
 

@@ -82,7 +82,6 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
 
 
 def _describe(registry: "Registry[Any]", name: str) -> None:
-    """Show the docstring of a kind and its fields, with types and defaults."""
     from longcrawl.core.registry import describe_fields, describe_kind, presets_of
 
     kind = registry.find(name)

@@ -36,11 +36,7 @@ SHAPES: dict[str, Sequence[Any]] = {
 
 
 def compile_kernels(num_proc: int | None = None) -> str:
-    """Compile the kernels of all stages, outputs and feeds; return what was done in a line.
-
-    Args:
-        num_proc: processes that compile; one for each core if left out.
-    """
+    """Compile the kernels of all stages, outputs and feeds; return a message. By default each core has a process."""
     workers = num_proc or usable_cpus()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +252,6 @@ def _read(shape: str, written: Path) -> Iterator[Any]:
 
 
 def _compile(folder: Path, number: int) -> int:
-    """Do one of the tasks; return how many kernels it compiled."""
     before = count_compiled()
     with redirect_stderr(io.StringIO()), at_first_compile(lambda: None):  # its runs need no helper
         tasks()[number](folder)

@@ -1,8 +1,6 @@
-"""Statistics of a dataset: document lengths, domains and languages.
+"""Statistics of a dataset: document lengths, domains and languages, as in Appendices C and D of the RefinedWeb paper.
 
-The RefinedWeb paper reports the same figures: document lengths (Figure 5(a)) and the most frequent domain names
-(Figure 5(b)) in Appendix C, and languages in Appendix D. They are counted file by file from the columns ``text``,
-``n_tokens``, ``url`` and ``language``; missing columns are skipped.
+They are counted from the columns ``text``, ``n_tokens``, ``url`` and ``language``; missing columns are skipped.
 """
 
 from collections import Counter
@@ -55,7 +53,6 @@ class Lengths:
         return cls(unit, *({place: int(row[place]) for place in places} for row in (documents, total)))
 
     def __add__(self, other: "Lengths") -> "Lengths":
-        """Add two histograms."""
         documents, total = ({**mine} for mine in (self.documents, self.total))
         for number in other.documents:
             documents[number] = documents.get(number, 0) + other.documents[number]
@@ -169,9 +166,8 @@ def bin_name(number: int) -> str:
 class DomainCounts:
     """Counter of documents by domain, with bounded memory.
 
-    Whenever there are more than two million domains, only the million with most documents are kept. ``error`` is the
-    largest possible undercount of a domain. While no domain has been dropped, ``error`` is 0 and ``distinct`` is exact;
-    after that ``distinct`` is a lower bound.
+    Of more than two million domains, only the million with most documents are kept. ``error`` is the largest possible
+    undercount of a domain, and ``distinct`` a lower bound once domains were dropped.
     """
 
     def __init__(self, most: int = MOST_DOMAINS) -> None:
@@ -211,10 +207,7 @@ Reader = Callable[[list[str]], Iterator[pa.Table]]
 
 
 def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
-    """Compute the statistics of files that have a row per document, one row group at a time.
-
-    Memory is bounded by a row group plus two million domains: beyond that the rarest domains are dropped, and
-    ``domains_error`` bounds the loss. The result does not depend on ``engine``.
+    """Compute the statistics of files with a row per document, one row group at a time, whatever the ``engine``.
 
     Raises:
         CorruptionError: a file cannot be read.
@@ -228,7 +221,7 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
 
 
 class _Counts:
-    """Running counts, which worker processes return by pickle."""
+    """Running counts of one file or several."""
 
     def __init__(self) -> None:
         self.documents = 0

@@ -1,8 +1,7 @@
 """Helper process that compiles a run's kernels from the last stage backwards, while the run starts at the first.
 
-It applies the stages to made-up documents and writes nothing but compiled kernels. The run never depends on it: a run
-compiles each kernel that is still missing on its first call. So the helper skips stages that need other columns,
-missing files, a GPU or another package.
+It applies the stages to made-up documents and writes nothing but compiled kernels. The run compiles each kernel that is
+still missing, so the helper skips stages that need other columns, missing files, a GPU or another package.
 """
 
 import contextlib

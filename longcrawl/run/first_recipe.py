@@ -71,7 +71,6 @@ def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str,
 
 
 def _of_files(names: Iterable[str]) -> str | None:
-    """Return the source that reads files with these names, or None if there is none."""
     names = list(names)
     if any(has_ending(name, warc.EXTENSIONS) for name in names):
         return "warc"
@@ -213,7 +212,6 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
 
 
 def _parquet_texts(part: Part) -> list[str]:
-    """Return the string columns in the footer of a parquet file; none if it cannot be read."""
     if not part.name.endswith(".parquet"):
         return []
     try:

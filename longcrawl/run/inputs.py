@@ -1,12 +1,11 @@
 """Inputs of a run: its folder, the files it reads, their versions, and the removals decided by surveys.
 
 One process decides if all sketches fit in ``HELD`` bytes. If they do not, inputs are grouped into batches of ``TASK``
-bytes, and a survey that supports it decides by exchanges between the batches, with the same result. A survey that does
-not support exchanges still needs all sketches in one process, see :meth:`longcrawl.core.stages.Survey.exchange`.
+bytes, and a survey that supports it decides by exchanges between the batches, with the same result.
 
 For each survey with ``index="save"``, ``RUN/index/STAGE/`` is an index of the documents in the run's result, see
 :mod:`longcrawl.dedup.index`. Documents removed by later stages are not in it, so their duplicates in a later dataset
-may be kept, as in RefinedWeb. The index is built by one process if it can hold all sketches, and otherwise by tasks.
+may be kept, as in RefinedWeb.
 """
 
 import hashlib
@@ -25,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import with_column
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Sketched, pack_table, report_of, unpack_table
 from longcrawl.core.funnel import Funnel
@@ -51,7 +51,7 @@ from longcrawl.io.files import (
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
-from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK, ComparedPlan
+from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK
 from longcrawl.run.part import (
     GATHERED,
     IDS,
@@ -65,6 +65,7 @@ from longcrawl.run.part import (
     spans_kept,
     stored_rows,
 )
+from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe
 from longcrawl.sources.files import InputFile, changed_files
 from longcrawl.urls import without_secrets
@@ -106,46 +107,36 @@ class Share(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Documents that a survey decides about at once: those of one part of the run, or of all parts."""
+    """Documents that a survey decides about at once: those of one part of the run, or of all if ``part`` is None."""
 
     parts: Sequence[Sequence[int]]
     """Input numbers of every part of the run."""
     part: int | None
-    """Number of the part, or None for all parts."""
     last: int = 0
     """Segment after which earlier parts are finished, for a survey that reads the documents they kept."""
 
     @property
     def inputs(self) -> list[int]:
         """The numbers of the inputs with these documents."""
-        return (
-            sorted(number for group in self.parts for number in group)
-            if self.part is None
-            else [*self.parts[self.part]]
-        )
-
-    @property
-    def earlier(self) -> list[int]:
-        """The numbers of the inputs of all earlier parts."""
-        return [number for group in self.parts[: self.part or 0] for number in group]
+        groups = self.parts if self.part is None else [self.parts[self.part]]
+        return sorted(number for group in groups for number in group)
 
 
 def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Removed:
-    """Run a survey's decision; write the ledger of removed documents and the removed rows of each input.
-
-    Raises:
-        StageError: the survey returns an order or spans.
-    """
+    """Run a survey's decision; write the ledger of removed documents and the removed rows of each input."""
     work, inputs = folder / WORK, asked.inputs
+    decisions = work / f"decide-{segment}"
     marker = removed_marker(work, segment, asked.part or 0)
     each = [input_marker(work, segment, number) for number in inputs]
     if (done := Marker.read(marker)) is None or None in Marker.read_all(each):
         read, earlier = partial(sketches, work, segment), list[int]()
         if not survey.within_parts:
             part_of = {number: part for part, group in enumerate(asked.parts) for number in group}
-            earlier = asked.earlier if survey.after_parts else []
+            if survey.after_parts:
+                earlier = [number for group in asked.parts[: asked.part or 0] for number in group]
             read = partial(_read, folder, segment, part_of, survey, frozenset(earlier), asked.last)
-        shares, report = _decide(work, segment, survey, [*earlier, *inputs], read, engine)
+        batches = group_inputs_by_size(work, segment, [*earlier, *inputs])
+        shares, report = _decide(survey, batches, read, decisions, engine)
         wanted = frozenset(inputs)
         shares = [share for share in shares if wanted.intersection(share.batch.inputs)]
         writes = _each_share(partial(_write, folder, segment, label, wanted), shares, engine)
@@ -153,7 +144,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked
         engine.check()
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": [*report]}, {})
         done.write()
-        remove(_decisions(work, segment))
+        remove(decisions)
     return Removed(done.content["rules"], done.content["report"])
 
 
@@ -166,8 +157,12 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, eng
     work, most = folder / WORK, 0
     search = work / f"search-{segment}-{asked.part or 0}"
     if not spans_kept(work, segment, asked.inputs):
-        shares = _find(work, segment, survey, asked.inputs, search, engine)
-        _each_share(partial(_write_spans, work, segment), shares, engine)
+        read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, asked.inputs)
+        if (decided := _exchanged(survey, batches, read, search, engine)) is not None:
+            shares = _shares_of_groups(batches, decided)
+        else:
+            shares = _cut_shares(batches, survey.find(read(asked.inputs), str(scratch(search))).table)
+        _each_share(partial(keep_spans, work, segment), shares, engine)
     engine.check()
     for place in {search, scratch(search)}:
         most = max(most, folder_bytes(place))
@@ -175,15 +170,11 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, eng
     return most
 
 
-def _find(
-    work: Path, segment: int, survey: SpanSurvey, inputs: Sequence[int], search: Path, engine: Engine
-) -> list[Share]:
-    read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, inputs)
-    if len(batches) > 1:
-        found = survey.exchange(grouped_sketches(search, batches, read), engine)
-        if found is not None:
-            return _shares_of_groups(batches, found)
-    return _cut_shares(batches, survey.find(read(inputs), str(scratch(search))).table)
+def _exchanged(
+    survey: Survey, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]], folder: Path, engine: Engine
+) -> Decided | None:
+    """Return the decision by an exchange, or None if one process can or must decide."""
+    return survey.exchange(grouped_sketches(folder, batches, read), engine) if len(batches) > 1 else None
 
 
 def _shares_of_groups(batches: Sequence[Batch], decided: Decided) -> list[Share]:
@@ -212,20 +203,11 @@ def _each_share(write: Callable[[Share], R], shares: Sequence[Share], engine: En
 
 
 def _decide(
-    work: Path,
-    segment: int,
-    survey: Survey,
-    inputs: Sequence[int],
-    read: Callable[..., Iterator[pa.Table]],
-    engine: Engine,
+    survey: Survey, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]], folder: Path, engine: Engine
 ) -> tuple[list[Share], Sequence[str]]:
-    """Return the removals of a survey and its report on them."""
-    batches = group_inputs_by_size(work, segment, inputs)
-    if len(batches) > 1:
-        decided = survey.exchange(grouped_sketches(_decisions(work, segment), batches, read), engine)
-        if decided is not None:
-            return _shares_of_groups(batches, decided), decided.report
-    table = pa.concat_tables(read(inputs))
+    if (decided := _exchanged(survey, batches, read, folder, engine)) is not None:
+        return _shares_of_groups(batches, decided), decided.report
+    table = pa.concat_tables(read([each for batch in batches for each in batch.inputs]))
     removals = survey.removals(table)
     ids = pc.cast(table["id"], pa.large_string())
     found = pc.index_in(pc.cast(removals["id"], pa.large_string()), value_set=ids)
@@ -273,13 +255,9 @@ def _read(
         for table in sketches(folder / WORK, segment, [number]):
             found = table.append_column(PART, pa.array(np.full(table.num_rows, parts[number], np.int32)))
             if gone is not None:
-                found = _without_keys(found, survey.key, pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone))
+                is_gone, keys = pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone), found[survey.key]
+                found = with_column(found, survey.key, pc.if_else(is_gone, pa.scalar(None, keys.type), keys))
             yield found if columns is None else found.select(columns)
-
-
-def _without_keys(sketched: pa.Table, key: str, gone: pa.ChunkedArray) -> pa.Table:
-    kept = pc.if_else(gone, pa.scalar(None, sketched[key].type), sketched[key])
-    return sketched.set_column(sketched.column_names.index(key), key, kept)
 
 
 def removed_ids(folder: Path, segment: int, last: int, number: int) -> pa.ChunkedArray:
@@ -329,14 +307,6 @@ def _write(folder: Path, segment: int, label: str, wanted: frozenset[int], share
         Marker(marker, {}, Marker.entries(marker, files)).write()
         first += rows
     return dict(rules)
-
-
-def _write_spans(work: Path, segment: int, share: Share) -> None:
-    keep_spans(work, segment, share.batch.inputs, share.read(), share.first)
-
-
-def _decisions(work: Path, segment: int) -> Path:
-    return work / f"decide-{segment}"
 
 
 def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
@@ -394,13 +364,7 @@ AGAIN = "Restore it and type the same command again, or type it with another --o
 
 @contextmanager
 def run_folder(out: str | Path) -> Iterator[Path]:
-    """Provide the absolute path of a run's folder, or a local folder for a URL.
-
-    The path is absolute because workers may start in another directory.
-
-    Raises:
-        RunError: runs cannot be written to this URL.
-    """
+    """Provide the absolute path of a run's folder, or a local folder for a URL; workers may start elsewhere."""
     if (url := given_url(out)) is None:
         yield Path(out).absolute()
         return
@@ -415,11 +379,7 @@ def run_folder(out: str | Path) -> Iterator[Path]:
 
 
 def reject_other_contents(folder: Path, recipe: Recipe) -> None:
-    """Check that a folder is free, or holds a run of this recipe or one in which no work is done yet.
-
-    Raises:
-        RunError: the folder holds something else.
-    """
+    """Raise a RunError unless a folder is free, or holds a run of this recipe or one in which no work is done yet."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -437,12 +397,8 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 
-def check_plan(plan: ComparedPlan | None, recipe: Recipe) -> None:
-    """Check that a plan, if there is one, was made for this recipe.
-
-    Raises:
-        RunError: it was made for another recipe.
-    """
+def check_plan(plan: Plan | None, recipe: Recipe) -> None:
+    """Raise a RunError if a plan was made for another recipe."""
     if plan is not None and plan.digest != recipe.digest:
         raise RunError(
             f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
@@ -450,11 +406,7 @@ def check_plan(plan: ComparedPlan | None, recipe: Recipe) -> None:
 
 
 def check_output(recipe: Recipe) -> None:
-    """Check that a recipe's stages produce what its output needs, and that its card can be written.
-
-    Raises:
-        StageError: a stage or a package is missing.
-    """
+    """Raise a StageError if a stage or package is missing that a recipe's output or its card needs."""
     recipe.output.writer([stage for _, stage in recipe.stages])
     RESULTS[recipe.output.name].check_card()
 
@@ -471,7 +423,6 @@ def _check_no_links(folder: Path) -> None:
 
 
 def _can_resume(folder: Path, written: bytes, recipe: Recipe) -> bool:
-    """Return whether ``recipe`` can resume the work in ``folder``; ``written`` is its recipe file, perhaps damaged."""
     if written == recipe.as_yaml().encode():
         return True
     begun = None if is_there(folder / MANIFEST) else Marker.read(folder / WORK / INPUTS)
@@ -515,11 +466,7 @@ def needed_source(recipe: Recipe) -> Source:
 def pin_inputs(
     folder: Path, recipe: Recipe, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
 ) -> None:
-    """Record the inputs of a run; on resume, check that input, indexes, data files, tokenizer and code are unchanged.
-
-    Raises:
-        RunError: something has changed; the message names the input file if it is one.
-    """
+    """Record the inputs of a run; on resume, raise a RunError if inputs, indexes, data files or code changed."""
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
     lists = recipe.source.lists()
@@ -560,21 +507,13 @@ def _fingerprint(stage: Stage) -> str:
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
-    """Check that no data file of a stage has changed during the run.
-
-    Raises:
-        RunError: one has, so part of the result was made with the old content.
-    """
+    """Raise a RunError if a data file of a stage has changed during the run."""
     if _pinned(folder)["stages"] != stages:
         raise _changed(folder)
 
 
 def _pinned(folder: Path) -> Mapping[str, Any]:
-    """Return the recorded inputs of a run.
-
-    Raises:
-        RunError: the record is lost. It cannot be made again, as changes since the run began would go unnoticed.
-    """
+    """Return the recorded inputs of a run; without them, changes since the run began would go unnoticed."""
     marker = Marker.read(folder / WORK / INPUTS)
     if marker is None:
         raise RunError(
@@ -614,11 +553,7 @@ def files_read(results: Sequence[Mapping[str, Any]]) -> list[list[InputFile]]:
 
 
 def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> None:
-    """Check that the files that were read have not changed since.
-
-    Raises:
-        RunError: one has changed, so the manifest would describe bytes that no longer exist.
-    """
+    """Raise a RunError if a file has changed since it was read: the manifest would describe lost bytes."""
     known = [pair for part, files in zip(parts, read, strict=True) for pair in zip(part.files, files, strict=False)]
     for file, difference in changed_files(known):
         raise RunError(f"{file} has changed since {folder} read it: {difference}. {AGAIN}")
@@ -648,11 +583,7 @@ def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
 
 
 def train_parts(source: Source) -> list[Part]:
-    """Return the parts of a source's "train" split, the only split that a run reads.
-
-    Raises:
-        RunError: the source has no such split.
-    """
+    """Return the parts of a source's "train" split, the only split that a run reads."""
     splits = source.splits()
     if "train" not in splits:
         raise RunError(f"source {source.name!r} has no split 'train', it has: {', '.join(splits)}")
@@ -661,22 +592,17 @@ def train_parts(source: Source) -> list[Part]:
 
 def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
     """Return the text lengths of all parts, or None if a part did not record them."""
-    if any("lengths" not in each for each in results):
-        return None
-    return reduce(add, (Lengths.from_dict(each["lengths"]) for each in results))
+    known = all("lengths" in each for each in results)
+    return reduce(add, (Lengths.from_dict(each["lengths"]) for each in results)) if known else None
 
 
 def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the fields in the settings that only some documents have.
-
-    Raises:
-        SourceError: no document has one of the fields.
-    """
+    """Describe the fields in the settings that only some documents have; SourceError if none has one of them."""
     documents, counts = sum(each["documents"] for each in results), Counter[str]()
     if not documents:
         return []
     for each in results:
-        counts.update(each["fields"])
+        counts.update(each["fields"])  # a field without a value has the count 0
     if missing := source.named_fields().keys() - counts.keys():
         lacks = lacks_field(source, missing, (piece for part in parts for piece in part.each()))
         raise SourceError(f"{lacks}, and choose another folder")
@@ -687,10 +613,14 @@ def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping
     ]
 
 
-def no_documents(
-    source: str, recipe: Path, bad_files: Sequence[Mapping[str, Any]], left_out: Mapping[str, int]
-) -> RunError:
+def summed(results: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    """Return the sums of all parts of counts such as ``left_out``, sorted by key."""
+    return dict(sorted(sum((Counter(each[name]) for each in results), Counter[str]()).items()))
+
+
+def no_documents(source: str, recipe: Path, results: Sequence[Mapping[str, Any]]) -> RunError:
     """Return the error for a source without documents, with its first broken file and largest exclusion rules."""
+    bad_files, left_out = [bad for each in results for bad in each["bad_files"]], summed(results, "left_out")
     message = f"source {source!r} produced no documents: check its settings in {recipe}"
     if bad_files:
         message += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "
@@ -705,11 +635,7 @@ def no_documents(
 
 
 def check_not_empty(funnel: Funnel, work: Path) -> None:
-    """Check that documents remain; if none does, save the funnel in ``work`` for ``longcrawl why``.
-
-    Raises:
-        RunError: no document remains; it names the stage that removed the last ones, and its note is the funnel.
-    """
+    """Raise a RunError if no document remains; its note is the funnel, also saved for ``longcrawl why``."""
     if (emptied := funnel.emptied_by()) is not None:
         last = next(row.documents_in for row in funnel if row.stage == emptied)
         Marker(work / EMPTIED, funnel.as_dict(), {}).write()

@@ -17,7 +17,7 @@ Until then ``work/`` holds the finished work. Times, worker counts and process i
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from operator import add
@@ -42,7 +42,7 @@ from longcrawl.io.files import (
 )
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import inputs, segments
-from longcrawl.run.analysis import Lengths, analyse
+from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
@@ -52,7 +52,6 @@ from longcrawl.run.manifest import (
     PLAN,
     VERSION,
     WORK,
-    ComparedPlan,
     RunCosts,
     RunSummary,
     StageCost,
@@ -77,10 +76,8 @@ from longcrawl.run.part import (
     run_part,
     same_size,
 )
+from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
-from longcrawl.sources.files import InputFile
-
-_Function = Callable[[Any], dict[str, Any]]
 
 IDLE = 3600.0
 """Seconds without a change after which an unfinished file is treated as abandoned by a killed process."""
@@ -91,7 +88,7 @@ def run(
     out: str | Path,
     num_proc: int = 1,
     overrides: Iterable[str] = (),
-    plan: ComparedPlan | None = None,
+    plan: Plan | None = None,
     engine: Engine | None = None,
 ) -> RunSummary:
     """Run a recipe, or resume a run that was stopped.
@@ -149,7 +146,7 @@ def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]
 
 
 def _work_on(
-    recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
+    recipe: Recipe, folder: Path, engine: Engine, plan: Plan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Lock the folder, finish the run and return its manifest and costs; turn OSError into RunError."""
     try:
@@ -174,7 +171,7 @@ def _work_on(
 
 
 def _finish(
-    recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
+    recipe: Recipe, folder: Path, engine: Engine, plan: Plan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Finish the run; make damaged work again, but fail if the same damage occurs twice."""
     again = set[str]()
@@ -195,38 +192,25 @@ def _finish(
 class _Job:
     """State of one recipe's run in one folder. Every step can be repeated; finished steps are skipped."""
 
-    def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None) -> None:
-        self.recipe = recipe
-        self.plan = plan
-        self.folder = folder
-        self.work = folder / WORK
-        self.engine = engine
+    def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: Plan | None) -> None:
+        self.recipe, self.plan, self.engine = recipe, plan, engine
+        self.folder, self.work = folder, folder / WORK
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
         self.compared: Sequence[IdTask] = ()
         """Tasks of all parts with ids to compare; some wait for the first segment."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
-        self.bad_files: list[dict[str, Any]] = []
-        self.files_read: list[list[InputFile]] = []
-        """Files that were read for each part."""
+        self.read: Sequence[dict[str, Any]] = ()
+        """Counts of the first segment, which reads the source, for each part."""
         self.reports: dict[str, list[str]] = {}
-        """Reports of stages on their work and its limits, by label."""
-        self.left_out: Counter[str] = Counter()
-        """Source records that did not become documents, by the source's rule."""
-        self.encodings: Counter[str] = Counter()
-        """Files and pages of the source by encoding."""
-        self.source_lengths: Lengths | None = None
-        """Lengths of the source's texts, or None if it yields pages whose text is extracted later."""
         self.costs = RunCosts(self.work)
         self.sizes = [local_bytes(part) or 0 for part in self.parts]
         """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
-        """Label of the stage or output that ends each finished segment."""
         self.indexed: list[tuple[int, str, Survey]] = []
         """Segment, label and survey of each index to save."""
         self.markers: list[Path] = []
-        """Markers of all finished work."""
 
     def finish(self) -> dict[str, Any]:
         if is_there(self.folder / MANIFEST):
@@ -242,7 +226,7 @@ class _Job:
         writer = self._run_stages()
         inputs.check_stages(self.folder, inputs.stage_fingerprints(self.recipe))
         written = self._write_output(writer)
-        inputs.check_files(self.folder, self.parts, self.files_read)
+        inputs.check_files(self.folder, self.parts, inputs.files_read(self.read))
         self._save_indexes()
         with self.costs.measure(self.recipe.output.name, "describe"):
             manifest = self._describe(written)
@@ -332,11 +316,7 @@ class _Job:
     def _compare_ids(self) -> list[IdTask]:
         """Find duplicate ids before the first stage and apply ``on_duplicate_ids``.
 
-        Returns:
-            The tasks of all parts. Some ids are only compared after the first segment.
-
-        Raises:
-            RunError: ids are duplicated, and the policy is "error".
+        Return the tasks of all parts; the ids of some are only compared after the first segment.
         """
         source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
         if keeps_first and Marker.read(kept_marker(self.work)):
@@ -359,7 +339,6 @@ class _Job:
             raise duplicates_error(self.recipe.source, self.parts, found, begun=begun)
 
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
-        """Fit a stage and return the fitted stage, which is the first of the next segment."""
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
         if report:
@@ -380,7 +359,6 @@ class _Job:
             return inputs.resolve(self.folder, segment.number, label, survey, asked, self.engine)
 
     def _add_removed(self, segment: Segment, removed: Sequence[Removed]) -> None:
-        """Add the removals of a segment's survey, one for each part, to the funnel."""
         assert segment.ends_with is not None  # others have nothing to remove
         label, stage = segment.ends_with
         if stage.needs == "spans":  # the next segment begins with them
@@ -405,13 +383,13 @@ class _Job:
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         markers = [task.marker for task in tasks]
         sizes = [self.sizes[number] for number in numbers]
-        results = self._do(run_part, tasks, markers, names, "documents", sizes=sizes)
+        given = self.folder, run_part, tasks, markers, self.engine
+        results = segments.do_once(*given, names, "documents", sizes=sizes)
         for number, result in zip(numbers, results, strict=True):
             self.sizes[number] = amount_left(result)
         return results
 
     def _add_results(self, segment: Segment, results: Sequence[dict[str, Any]]) -> None:
-        """Add the counts of all inputs of a segment to the run's totals."""
         self.markers += [part_marker(self.work, segment.number, number) for number in range(len(self.parts))]
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
@@ -420,22 +398,12 @@ class _Job:
         if segment.number:
             self.funnel = self.funnel.counted(characters)
         else:
-            documents = sum(each["documents"] for each in results)
-            self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
-            self.bad_files = [bad for each in results for bad in each["bad_files"]]
-            self.files_read = inputs.files_read(results)
-            self.left_out = sum((Counter(each["left_out"]) for each in results), Counter())
-            self.encodings = sum((Counter(each["encodings"]) for each in results), Counter())
-            self.source_lengths = inputs.source_lengths(results)
+            source, documents = self.recipe.source.name, sum(each["documents"] for each in results)
+            self.funnel, self.read = Funnel(source, documents, characters=characters), results
             if rare := inputs.rare_fields(self.source, self.parts, results):
-                self.reports[self.recipe.source.name] = rare
-            if not self.funnel.documents:
-                raise inputs.no_documents(
-                    self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out
-                )
-        self._add_counts(results)
-
-    def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
+                self.reports[source] = rare
+            if not documents:
+                raise inputs.no_documents(source, self.folder / "recipe.yaml", results)
         for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
             self.funnel = self.funnel.then(reduce(add, rows))
         inputs.check_not_empty(self.funnel, self.work)
@@ -452,7 +420,8 @@ class _Job:
             known = [*self.markers[-len(self.parts) :], *markers]
             planned = segments.planned_files(self.work, target, known)
         pairs = list(zip(tasks, markers, strict=True))
-        written = self._do(partial(segments.write_file, writer, spill, target), pairs, markers, "write", "files")
+        write = partial(segments.write_file, writer, spill, target)
+        written = segments.do_once(self.folder, write, pairs, markers, self.engine, "write", "files")
         self.markers += markers
         self.costs.stages[self.recipe.output.name].seconds += sum(each["seconds"] for each in written)
         with self.costs.measure(self.recipe.output.name, "finish"):
@@ -463,7 +432,6 @@ class _Job:
             return writer.finish(spill, target, written)
 
     def _save_indexes(self) -> None:
-        """Save the deduplication indexes of the kept documents; the ledger lists the removed ones."""
         if self.indexed:
             segments.check_results(self.folder, self.markers, self.engine, "ledger")
         for segment, label, survey in self.indexed:
@@ -480,25 +448,24 @@ class _Job:
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
             "versions": inputs.recorded_versions(self.recipe.others.values()),
-            "inputs": inputs.described(self.parts, self.files_read),
-            "bad_files": self.bad_files,
-            "left_out": dict(sorted(self.left_out.items())),
+            "inputs": inputs.described(self.parts, inputs.files_read(self.read)),
+            "bad_files": [bad for each in self.read for bad in each["bad_files"]],
+            "left_out": inputs.summed(self.read, "left_out"),
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
-        if self.encodings:
-            manifest["encodings"] = dict(sorted(self.encodings.items()))
-        if lists := self.recipe.source.lists():
-            manifest["lists"] = lists
-        if others := self.recipe.others:
-            manifest["implementations"] = others
+        described = {
+            "encodings": inputs.summed(self.read, "encodings"),
+            "lists": self.recipe.source.lists(),
+            "implementations": self.recipe.others,
+            "indexes": inputs.indexes_used(self.recipe.stages),
+        }
+        manifest |= {name: found for name, found in described.items() if found}
         files = segments.check_results(self.folder, self.markers, self.engine)
-        if used := inputs.indexes_used(self.recipe.stages):
-            manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
-        if self.source_lengths is not None:
-            manifest["source_lengths"] = self.source_lengths.as_dict()
+        if (lengths := inputs.source_lengths(self.read)) is not None:
+            manifest["source_lengths"] = lengths.as_dict()
         warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
         materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
         described = {"reports": self.reports, "warnings": warnings, "materials": materials}
@@ -507,8 +474,3 @@ class _Job:
         write_card(self.folder, manifest)
         manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
         return manifest
-
-    def _do(
-        self, function: _Function, tasks: Sequence[Any], markers: Sequence[Path], *shown: str, sizes: Sequence[int] = ()
-    ) -> list[dict[str, Any]]:
-        return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown, sizes=sizes)

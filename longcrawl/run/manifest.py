@@ -1,8 +1,5 @@
 """Manifest of a run, which records its inputs and the files made from them, and the run's summary with costs.
 
-Reading a manifest checks the entries that every run writes. Looking up any other missing entry raises an error with its
-name.
-
 Times differ from run to run, so they are in no file that a manifest seals. During a run they are in ``work``, beside
 the markers of finished work, so a resumed run has those of every session.
 """
@@ -14,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Protocol
+from typing import Any
 
 from longcrawl.core.funnel import Funnel, RemovalRates
 from longcrawl.core.ledger import EDITS, LEDGER
@@ -70,10 +67,7 @@ class RunCosts:
         self.stages[label].disk += took.disk
 
     def add_disk(self, ended_by: Sequence[str]) -> None:
-        """Add the disk use of the work folder at the end of a run, by the label that ended each segment.
-
-        Markers do not count: they take about a kilobyte per part and stage that needs all documents.
-        """
+        """Add the disk use of the work folder at the end of a run, without markers, by what ended each segment."""
         for number, label in enumerate(ended_by[:-1]):
             kept = (f"segment-{number}", f"fit-{number}", f"removed-{number}")
             markers = sum(file.stat().st_size for file in (self._work / f"segment-{number}").glob("*.json"))
@@ -83,35 +77,6 @@ class RunCosts:
 
 OUTSIDE = 5
 """Number of figures outside of a plan's intervals that a summary lists."""
-
-
-class ComparedFigure(Protocol):
-    """One figure of a plan and the actual figure of the run; ``str`` describes both."""
-
-    @property
-    def inside(self) -> bool:
-        """Whether the actual figure is inside the plan's interval."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-
-
-class ComparedPlan(Protocol):
-    """The interface a plan offers to a run of its recipe; :class:`longcrawl.Plan` implements it."""
-
-    @property
-    def recipe(self) -> str:
-        """The name of the recipe."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the recipe."""
-
-    def against(self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = ...) -> Sequence[ComparedFigure]:
-        """Compare the plan's figures with those of a finished run."""
-
-    def save(self, path: Path, checked: Sequence[Any] = ()) -> None:
-        """Write the plan and the compared figures as JSON."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +92,8 @@ class RunSummary:
     """Description of the beginning of the output, read back."""
     bad_files: int
     seconds: float
-    checked: Sequence[ComparedFigure] = ()
-    """Figures of the given plan beside the actual ones."""
+    checked: Sequence[Any] = ()
+    """Figures of the given plan beside the actual ones, each a :class:`longcrawl.run.plan.Checked`."""
     costs: Mapping[str, StageCost] = field(default_factory=dict)
     """Cost of each stage, with the source first and the output last; empty if the run had already finished."""
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -162,9 +127,8 @@ class RunSummary:
             if len(outside) > OUTSIDE:
                 lines.append(f"  and {len(outside) - OUTSIDE} more")
         if self.bad_files:
-            lines.append(
-                f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
-            )
+            unread = f"{self.bad_files} input file(s) could not be read whole"
+            lines.append(f"{unread}; manifest.json and README.md list them")
         lines += self.of_source
         return lines + [f"WARNING: {label}: {each}" for label, found in self.warnings.items() for each in found]
 
@@ -209,10 +173,6 @@ def _is_source(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("builder"), str)
 
 
-def _is_row(value: Any) -> bool:
-    return isinstance(value, dict) and set(ROW) <= set(value)
-
-
 def _is_histogram(value: Any) -> bool:
     return isinstance(value, dict) and all(name.isdecimal() and is_count(count) for name, count in value.items())
 
@@ -230,17 +190,8 @@ _ROW, _EDITS = "funnel.stages.*", "funnel.stages.*.edits"
 KINDS: Kinds = (
     (str, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
     (str, "a text", "digest", "lists.*.sha256", "versions.longcrawl"),
-    (
-        list,
-        "a list",
-        "recipe.stages",
-        "funnel.stages",
-        "analysis.lengths",
-        "bad_files",
-        "inputs.*",
-        "reports.*",
-        "warnings.*",
-    ),
+    (list, "a list", "recipe.stages", "funnel.stages", "analysis.lengths", "bad_files"),
+    (list, "a list", "inputs.*", "reports.*", "warnings.*"),
     (dict, "an object", "recipe.card", "recipe.reference", "files.*", f"{_ROW}.rules", f"{_ROW}.values"),
     (dict, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
     (dict, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
@@ -259,7 +210,7 @@ KINDS: Kinds = (
     (_is_histogram, "an object of bins", "source_lengths.documents", "source_lengths.total"),
     (_is_settings, "an object of settings by name", "recipe.stages.*", "recipe.outputs"),
     (_is_source, "an object with a builder", "recipe.source"),
-    (_is_row, f"an object with {', '.join(ROW)}", _ROW),
+    (lambda value: isinstance(value, dict) and set(ROW) <= set(value), f"an object with {', '.join(ROW)}", _ROW),
     (_is_input, "an object with a file", "inputs.*.*"),
 )
 """Expected kinds of a manifest's values, by path; a missing path is not checked."""
@@ -296,8 +247,7 @@ def _again(file: Path) -> str:
 def check_manifest(manifest: Any, file: Path) -> Recorded:
     """Check a manifest's structure and return its content; ``file`` is its path, for messages.
 
-    The recipe stays a plain dictionary, so that it can be written as YAML; all other objects are :class:`Recorded`. The
-    manifest's seal is not checked.
+    The recipe stays a plain dictionary, so that it can be written as YAML; all other objects are :class:`Recorded`.
 
     Raises:
         RunError: it is not the manifest of a run, or its version or output format is unknown to this longcrawl.
@@ -352,14 +302,10 @@ def holds_run(folder: Path) -> bool:
 
 @contextmanager
 def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
-    """Provide the folder of a run; for a URL, a local folder for the duration of the block.
-
-    Args:
-        run: a folder, or a URL of an object store or of the Hub.
-        folders: folders to fetch beside the files at the top of the run; "" for everything.
+    """Provide the folder of a run; for a URL, a local folder with the files at the top of the run and these folders.
 
     Raises:
-        RunError: there is no run at this URL.
+        RunError: runs cannot be read from this URL.
     """
     if (url := given_url(run)) is None:
         yield Path(run)
@@ -374,11 +320,7 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run; looking up a missing key in it raises RunError.
-
-    Raises:
-        RunError: there is no manifest, the run is not finished, or this longcrawl cannot read it.
-    """
+    """Read the manifest of a finished run; a missing or unreadable manifest, and later a missing key, is a RunError."""
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -396,11 +338,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_sealed(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run and check its seal.
-
-    Raises:
-        RunError: see :func:`read_manifest`; also if the manifest has been changed.
-    """
+    """Read the manifest of a finished run; as :func:`read_manifest`, and a RunError if it has been changed."""
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         raise RunError(f"{folder / MANIFEST} has been changed. `longcrawl verify {folder}` lists what differs.")
@@ -423,7 +361,6 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _why_emptied(folder: Path) -> str:
-    """Explain that a run removed every document; "" for other runs."""
     if (funnel := emptied_funnel(folder)) is None:
         return ""
     return (
@@ -433,7 +370,6 @@ def _why_emptied(folder: Path) -> str:
 
 
 def _why_no_manifest(folder: Path) -> str:
-    """Explain why a folder has no manifest and what to type."""
     if (url := url_of(folder)) is not None:
         return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
     if (url := given_url(folder)) is not None:

@@ -71,11 +71,7 @@ from longcrawl.sources.files import InputFile, reading
 
 
 def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
-    """Return the removed rows of a part, sorted; none if its marker names no file of removed rows.
-
-    Raises:
-        DamagedWorkError: the file is damaged.
-    """
+    """Return the removed rows of a part, sorted; none if its marker names no file of removed rows."""
     found = Marker.open(marker)
     if not found.names(file):
         return np.empty(0, np.int64)
@@ -154,13 +150,11 @@ def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
     return all(Marker.read_all(part_file(work, segment, number, SPANS_MARKER) for number in numbers))
 
 
-def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
-    """Write the spans found in these inputs, a file with a marker for each input.
-
-    ``start`` is the number of the first input's first document in the column ``document`` of ``spans``.
-    """
+def keep_spans(work: Path, segment: int, share: Any) -> None:
+    """Write the spans of a :class:`longcrawl.run.inputs.Share`, a file with a marker for each input."""
+    spans, start = share.read(), share.first
     documents = spans["document"].to_numpy()
-    for number in numbers:
+    for number in share.batch.inputs:
         stop = start + stored_rows(work, segment, number)
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = part_file(work, segment, number, "spans"), part_file(work, segment, number, SPANS_MARKER)
@@ -204,11 +198,7 @@ def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.T
 
 
 def stored(work: Path, segment: int, number: int, kind: str) -> Path:
-    """Return the path of a file of a finished part, after comparing it with the part's marker.
-
-    Raises:
-        DamagedWorkError: the file is damaged.
-    """
+    """Return the path of a file of a finished part, after comparing it with the part's marker."""
     file = part_file(work, segment, number, kind)
     Marker.open(part_marker(work, segment, number), file)
     return file
@@ -232,8 +222,8 @@ GATHERED = "gathered"
 def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = None) -> list[Part]:
     """Return the parts that a run works on, with consecutive small local parts merged if there are many.
 
-    A run that was begun in ``folder`` keeps the grouping that it recorded. If the recipe sets ``parts``, nothing is
-    merged, since the source's parts then decide which documents are compared.
+    A run that was begun in ``folder`` keeps its grouping. If the recipe sets ``parts``, nothing is merged, since the
+    source's parts then decide which documents are compared.
     """
     begun = Marker.read(folder / WORK / INPUTS) if folder else None
     if recipe.parts > 1:
@@ -247,7 +237,6 @@ def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = No
 
 
 def _gathered(parts: Sequence[Part]) -> list[int]:
-    """Return the number of consecutive source parts in each part of the run."""
     most, counts, size = -(-len(parts) // ALONE), list[int](), 0
     for part in parts:
         own = local_bytes(part) if most > 1 else None
@@ -435,11 +424,7 @@ def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterato
 
 
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
-    """Check that the files of a part have not changed since "keep_first" listed their ids.
-
-    Raises:
-        RunError: one has changed, so other rows might have to be removed.
-    """
+    """Raise a RunError if the files of a part have changed since "keep_first" listed their ids."""
     listed = Marker.read(_file(work, number, "json"))
     for before, now in zip(listed.content["inputs"] if listed else (), read, strict=False):
         if InputFile.from_mark(before).as_dict() != now.as_dict():
@@ -507,7 +492,6 @@ def _stored(task: IdTask) -> Hashes:
 
 
 def _shared_hashes(tasks: Sequence[IdTask], documents: int, folder: Path, engine: Engine) -> Hashes:
-    """Return the sorted hashes shared by several documents of all tasks together."""
     if documents <= HELD:
         return _repeated(np.concatenate([np.empty(0, np.uint64), *map(_stored, tasks)]))
     pieces = -(-documents // PIECE)
@@ -548,7 +532,6 @@ def _find_meeting(meeting: Path, task: IdTask) -> int:
 
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
-    """Read a part without any stage; return its documents with id hashes in a file."""
     bring(meeting)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in read_gathered(task.source, task.part, BadFiles("skip")):
@@ -601,9 +584,6 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
     """Run labelled stages over the tables of one part; record removals and counts in ``tally``.
 
     Empty tables also pass through, so that a part without survivors still gets the schema of the last stage.
-
-    Raises:
-        StageError: a stage is a survey that removes documents, which needs all parts first.
     """
     for table in tables:
         flowing, lengths = table, text_lengths(table)
@@ -676,11 +656,8 @@ def run_part(task: PartTask) -> dict[str, Any]:
     """Run one part and return its counts: documents read, in and out of each stage, broken files, skipped records.
 
     If a server does not deliver the part's files now, the part stays open, and the result is only the reason, under
-    "not_yet".
-
-    Checksums of compressed files are compared after their data was used. That is safe because an unfinished part leaves
-    nothing behind. An error before that may come from damaged data, so the part is then run again with checksums
-    compared first.
+    "not_yet". Checksums of compressed files are compared after their data was used, as an unfinished part leaves
+    nothing behind. An error before that may come from damaged data, so the part is run again, checksums first.
     """
     try:
         return _run_in_one_pass(task)
@@ -711,11 +688,7 @@ def mark_fitted(work: Path, segment: int) -> None:
 
 
 def _check_fitted(work: Path, segment: int) -> None:
-    """Compare the fitted files of all earlier segments with their markers.
-
-    Raises:
-        DamagedWorkError: a file is damaged.
-    """
+    """Compare the fitted files of all earlier segments with their markers."""
     for earlier in range(segment):
         if is_there(marker := _fit_marker(work, earlier)):
             fitted = Marker.open(marker)
@@ -793,7 +766,6 @@ def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
 
 
 def _written(task: PartTask) -> list[Path]:
-    """List the files that :func:`run_part` wrote to ``work``."""
     if task.writer is None:
         kept = {"arrow": task.segment.keeps_documents, "sketches": task.segment.survey is not None}
         kinds = [kind for kind, is_kept in kept.items() if is_kept]
@@ -862,7 +834,6 @@ def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> Non
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
-    """Remove documents with the id of an earlier one, if the recipe asks for it."""
     if not task.keeps_first:
         yield from tables
         return

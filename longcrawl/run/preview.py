@@ -16,8 +16,9 @@ from longcrawl.core.stages import Needs
 from longcrawl.errors import LongCrawlError, RunError, as_lines, one_line
 from longcrawl.io.files import is_there, url_of, why_no_file, writing
 from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
-from longcrawl.run.manifest import MANIFEST, ComparedPlan
+from longcrawl.run.manifest import MANIFEST
 from longcrawl.run.part import Tally, run_fused
+from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.urls import is_url, without_secrets
 
@@ -68,7 +69,7 @@ class RunPreview:
 
 
 def preview_run(
-    recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = (), plan: ComparedPlan | None = None
+    recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = (), plan: Plan | None = None
 ) -> RunPreview:
     """Make all checks that :func:`longcrawl.run` makes before it reads a document, and describe the run.
 
@@ -124,11 +125,7 @@ class _MissingPackages:
             self.packages.update(packages)
 
     def check(self) -> None:
-        """Raise the only error, or one that names the packages of all.
-
-        Raises:
-            LongCrawlError: something is missing.
-        """
+        """Raise the only error, or one that names the packages of all."""
         if len(self.errors) == 1:
             raise self.errors[0][1]
         if self.errors:
@@ -159,8 +156,7 @@ def _check_files(parts: Iterable[Part], bad_files: BadFiles) -> None:
 def _check_columns(recipe: Recipe) -> None:
     """Run stages on a table without documents, to find missing columns.
 
-    The check ends before the first stage that is fitted on documents or is not longcrawl's own, as its columns are
-    unknown.
+    It ends before the first stage that is fitted on documents or is not longcrawl's own, whose columns are unknown.
     """
     known = takewhile(lambda each: each[1].needs != "fit" and is_ours(type(each[1])), recipe.stages)
     by_batch = [(label, stage) for label, stage in known if stage.needs in ("batch", "order")]

@@ -118,11 +118,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """Return the content of a recipe file, without filling in defaults.
-
-    Raises:
-        RecipeError: there is no such recipe, it is not a YAML mapping, or a key is given twice.
-    """
+    """Return the content of a recipe file, without filling in defaults; a RecipeError if it is not a YAML mapping."""
     text = _recipe_text(name)
     try:
         spec = load_yaml(text)
@@ -207,11 +203,7 @@ def _on_duplicate_ids(source: Mapping[str, Any], where: str) -> OnDuplicateIds:
 
 
 def recorded_source(recipe: Mapping[str, Any]) -> Source:
-    """Return the source of a recipe recorded in a manifest.
-
-    Raises:
-        SourceError: this longcrawl does not know the source, or one of its fields.
-    """
+    """Return the source of a recipe recorded in a manifest; a SourceError if this longcrawl does not know it."""
     settings = {key: value for key, value in recipe["source"].items() if key != ON_DUPLICATE_IDS}
     return make_source(settings.pop("builder"), settings)
 
@@ -239,12 +231,9 @@ def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
 
 
 def check_order(recipe: Recipe) -> None:
-    """Check that no stage of a recipe undoes the work of another.
+    """Raise a RecipeError if a stage of a recipe undoes the work of another.
 
     This is checked for new runs only, so that older finished runs with such recipes can still be read.
-
-    Raises:
-        RecipeError: a stage does; the message names both stages.
     """
     if (fault := stages_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")

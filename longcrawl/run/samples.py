@@ -335,7 +335,6 @@ def write_part(
 
 
 def _release_record(part: str, line: int, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the release's record of a document."""
     snapshot, shard, name = part.split("/")
     language, bucket = name.split("_")
     text = document["text"]

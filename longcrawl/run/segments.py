@@ -1,17 +1,15 @@
 """Segments of a run: their tasks, each done once and marked, and the fitting of stages between them.
 
-Files of a finished task are compared with its marker before they are read.
-
-RefinedWeb deduplicates in a hundred parts, one at a time, as all documents at once are too many for one machine; each
-part has a hundredth of every dump. A recipe's ``parts`` is their number. Input ``n`` belongs to part ``n % parts``, so
-that the files of one dump, which have neighbouring names, are spread over all parts. A survey with ``within_parts``
-sees one part at a time and needs the memory for one. A survey with ``after_parts`` also takes the parts in turn, and so
-do the segments after it, up to the output or a stage that needs all parts together: the survey sees the documents that
-earlier parts kept in the end. Every other survey sees all documents, with their part in the column ``part`` (int32).
+RefinedWeb deduplicates in a hundred parts, one at a time, as all documents at once are too many for one machine. A
+recipe's ``parts`` is their number. Input ``n`` belongs to part ``n % parts``, so that the files of one dump, which have
+neighbouring names, are spread over all parts. A survey with ``within_parts`` sees one part at a time. A survey with
+``after_parts`` also takes the parts in turn, and so do the segments after it, up to the output or a stage that needs
+all parts together: the survey sees the documents that earlier parts kept in the end. Every other survey sees all
+documents, with their part in the column ``part`` (int32).
 
 A stage is fitted on all documents, or on a sample drawn by tasks. Each input writes its documents with small hashes, in
 total a few more than the sample needs. One process then compares these hashes, 8 bytes each, and passes the chosen
-documents to the stage, one input after the other. A task holds the documents that it writes in memory.
+documents to the stage, one input after the other.
 """
 
 import os
@@ -119,11 +117,7 @@ def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask,
 
 
 def check_spill(work: Path, segment: int, writer: Writer, parts: int, engine: Engine) -> None:
-    """Compare the files of an output's first pass with their markers, before the second pass reads them.
-
-    Raises:
-        DamagedWorkError: a file is damaged.
-    """
+    """Compare the files of an output's first pass with their markers, before the second pass reads them."""
     for _ in engine.tasks(partial(_check_part, work, segment, writer), range(parts)):
         pass
 
@@ -150,9 +144,6 @@ def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: It
     """Check an output's planned files in ``spill`` after the second pass, and write the marker of the planned files.
 
     Planned files that have a marker by now are left to it.
-
-    Raises:
-        DamagedWorkError: a file has changed since it was planned.
     """
     known, marker = _marked(markers), work / "layout.json"
     left = {file: entry for file, entry in planned.items() if file not in known}
@@ -170,11 +161,7 @@ def _marked(markers: Iterable[Path]) -> set[str]:
 def check_results(
     folder: Path, markers: Iterable[Path], engine: Engine, within: str = ""
 ) -> dict[str, dict[str, int | str]]:
-    """Return size and SHA-256 of the result files of a run, or of one folder in it, after a check against the markers.
-
-    Raises:
-        DamagedWorkError: a file is damaged.
-    """
+    """Return size and SHA-256 of the result files of a run, or of a folder in it, after comparing the markers."""
     sizes = {file.relative_to(folder).as_posix(): size for file, size in file_sizes(folder / within).items()}
     tasks = _by_size({name: size for name, size in sizes.items() if not _is_passing(name)})
     found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
@@ -187,7 +174,6 @@ def check_results(
 
 
 def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
-    """Group file names into tasks of about ``HASHED`` bytes."""
     groups, size = list[list[str]](), HASHED
     for name, more in sizes.items():
         if size >= HASHED:
@@ -199,7 +185,6 @@ def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
 
 
 def _is_passing(name: str) -> bool:
-    """Return whether a file of a run is not listed in its manifest."""
     return name.partition("/")[0] in (WORK, MANIFEST, PLAN)
 
 
@@ -219,16 +204,7 @@ class Sample:
 def learn(
     work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
 ) -> tuple[Stage, list[str]]:
-    """Fit a stage on the documents that a segment kept; return the fitted stage and reports on the training sample.
-
-    Args:
-        work: the run's ``work`` folder.
-        segment: number of the segment.
-        inputs: number of inputs.
-        stage: the stage to fit.
-        documents: number of documents that the segment kept.
-        engine: the engine that draws the sample.
-    """
+    """Fit a stage on the ``documents`` that a segment kept; return it and reports on the training sample."""
     folder, count = str(work / f"fit-{segment}"), stage.train_documents
     every: Callable[[], Iterator[pa.Table]] = partial(survivors, work, segment, range(inputs))
     if count is None:

@@ -1,8 +1,7 @@
 """Takedown: write a run without some of its documents to a new folder.
 
 All files of the run are linked into the new folder, or copied if the file system cannot link. Files that hold one of
-the documents are then replaced: in the output, the ledgers, saved indexes and tables of tokens. The manifest is written
-last.
+the documents are then replaced. The manifest is written last.
 """
 
 import datetime as dt
@@ -160,7 +159,6 @@ def _day(asked: str | None) -> str:
 
 
 def _ledger_rows(folder: Path, manifest: dict[str, Any], ids: pa.Array) -> int:
-    """Count the rows of ledgers and edits that name a document."""
     total = 0
     for name in _tables(manifest):
         table = read_table(folder / name, ["id", *NAMED[name.partition("/")[0]][:1]])
@@ -216,11 +214,7 @@ class Asked:
 
     @classmethod
     def read(cls, ids: Any = None, urls: Any = None, domains: Any = None) -> "Asked":
-        """Read the lists, each given as a file or as the entries themselves.
-
-        Raises:
-            RunError: there is nothing to take down, or a file cannot be read.
-        """
+        """Read the lists, each given as a file or as the entries themselves."""
         lists = {"ids": {each: each for each in _entries(ids)}}
         lists["urls"] = {normalise_url(each): each for each in _entries(urls) if each.strip()}
         lists["domains"] = {name: each for each in _entries(domains) for name in named_domains(each.strip())}
@@ -231,11 +225,7 @@ class Asked:
         return cls(lists)
 
     def find(self, documents: pads.FileSystemDataset) -> pa.Array:
-        """Return the distinct ids (strings) of the documents of an output to take down.
-
-        Raises:
-            RunError: one of them has no id, or the output does not record ids.
-        """
+        """Return the distinct ids (strings) of the documents of an output to take down."""
         if not documents.files or "id" not in documents.schema.names:
             raise RunError("the output records no ids of documents: run its recipe again, with the stage opt_out")
         columns = [name for name in ("id", "url") if name in documents.schema.names]
@@ -271,9 +261,6 @@ def _entries(given: Any) -> list[str]:
     """Return the distinct entries of a list or a file.
 
     A file has an entry in each line: a JSON string if its name ends with ``.jsonl``, else the line without its end.
-
-    Raises:
-        RunError: a file cannot be read, or a line of it is not a JSON string.
     """
     if given is None:
         return []
@@ -314,11 +301,7 @@ class _Takedown:
         self.ledger_rows = 0
 
     def take_out(self, removal: Removal) -> Removal:
-        """Record the removal from the output, and remove the documents from all other files.
-
-        Raises:
-            CorruptionError: the kept documents of the output have changed.
-        """
+        """Record the removal from the output, and remove the documents from all other files."""
         if removal.kept[0] != removal.kept[1] or removal.documents < len(self.gone):
             raise CorruptionError(
                 f"{self.folder}: the kept documents have changed, from {removal.kept[0]} to {removal.kept[1]}: nothing "
@@ -422,11 +405,7 @@ class _Takedown:
         return shown | {"unmatched": self.wanted.unmatched()}
 
     def _check_absent(self) -> None:
-        """Check that no written table has one of the ids.
-
-        Raises:
-            CorruptionError: a table has one.
-        """
+        """Raise a CorruptionError if a written table has one of the ids."""
         for name in self.changed:
             if name.endswith(".parquet") and name not in self.dropped:
                 table = pq.ParquetFile(self.beside / name)
@@ -437,7 +416,6 @@ class _Takedown:
 
 
 def _copy(file: pq.ParquetFile, beside: Path) -> Any:
-    """Open a writer for a file of the same schema."""
     schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
     return table_writer(beside, schema, compression="zstd", compression_level=3)
 

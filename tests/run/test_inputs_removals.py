@@ -139,7 +139,7 @@ def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
     # URLs and near-duplicates of the three inputs of the first part, URLs of the two of the second.
     assert [count for name, count in Counted.seen if name == "_write"] == [2, 2, 2]
-    assert [count for name, count in Counted.seen if name == "_write_spans"] == [2]
+    assert [count for name, count in Counted.seen if name == "keep_spans"] == [2]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ STOPS = {
 LOSSES = {
     "reading an input": (RUN, "run_part"),
     "a survey": (SURVEYS, "_decide"),
-    "a search": (SURVEYS, "_find"),
+    "a search": (SURVEYS, "keep_spans"),
     "planning the output": (SEGMENTS, "check_plan"),
     "the analysis": (RUN, "analyse"),
     "the card": (RUN, "write_card"),

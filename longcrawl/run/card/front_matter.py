@@ -30,7 +30,7 @@ _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = 
 
 
 _COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
-"""Pattern of Common Crawl's file names; the same source also reads other web archives."""
+"""Common Crawl's file names; the same source also reads other web archives."""
 
 
 _COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
@@ -73,16 +73,11 @@ class Cited:
 def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> list[Cited]:
     """Return the distinct works that a run builds on: those of its source, stages and output.
 
-    Args:
-        recipe: the recipe in a run's manifest.
-        inputs: the files that the run read, by part.
-
     >>> source, stages = {"builder": "redpajama-v2"}, [{"signal_rules": {}}, {"roll": {}}]
     >>> for each in citations({"source": source, "stages": stages, "outputs": {"rectangle": {}}}, {}):
     ...     print(each.key, each.used)
     weber2024redpajama ('redpajama-v2', 'signal_rules')
     buckman2024longcrawl64 ('roll',)
-
     """
     used: dict[str, list[str]] = {}
     for name, entry in _works(recipe, inputs):
@@ -155,7 +150,7 @@ def _end_of(text: str) -> int | None:
 
 
 FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\n(?P<block>.*?)^---[ \t]*$\n?", re.MULTILINE | re.DOTALL)
-"""Pattern of front matter as the Hub finds it: blank lines before it and blanks after the dashes are allowed."""
+"""Front matter as the Hub finds it: blank lines before it and blanks after the dashes are allowed."""
 LIMITS = [10**power for power in range(3, 13)]
 _NAMES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 SIZES = ("n<1K", *(f"{least}<n<{most}" for least, most in pairwise(_NAMES)), "n>1T")
@@ -183,14 +178,10 @@ SPLIT = re.compile(r"\w+(?:\.\w+)*")
 
 
 def head_problems(head: Mapping[str, Any]) -> list[str]:
-    """Describe everything in front matter that the Hub would reject, without asking it.
-
-    Args:
-        head: the entries of front matter, generated or written by a person.
+    """Describe everything in generated or edited front matter that the Hub would reject, without asking it.
 
     >>> head_problems({"license": "mine", "language": ["English"]})[0]
     "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
-
     """
     return [*_value_problems(head), *_config_problems(head)]
 
@@ -258,7 +249,6 @@ def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _split_problems(name: str, files: Any) -> Iterator[str]:
-    """Describe problems with ``data_files``, which may be a pattern, patterns, or splits with patterns."""
     if not isinstance(files, list | str):
         yield f"the configuration {name!r} has no data_files: write a pattern, such as data/*.parquet"
     for each in _listed(files):
@@ -269,7 +259,6 @@ def _split_problems(name: str, files: Any) -> Iterator[str]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return an entry's values as a list; the entry may be missing, one value or a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
@@ -278,8 +267,8 @@ def _listed(value: Any) -> list[Any]:
 def language_codes(names: Iterable[str]) -> dict[str, str]:
     """Return the Hub's code for each name of a language; names without one are left out.
 
-    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant", "und", "xx", "code"])
-    {'eng_Latn': 'en', 'zh-Hans': 'zh', 'zh-Hant': 'zh', 'code': 'code'}
+    >>> language_codes(["eng_Latn", "zh-Hans", "und", "code"])
+    {'eng_Latn': 'en', 'zh-Hans': 'zh', 'code': 'code'}
     """
     codes = {name: name if name in NO_CODES else iso_639_code(name) for name in names}
     return {name: code for name, code in codes.items() if code is not None}
@@ -396,7 +385,6 @@ def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
 
     Raises:
         FormatError: the front matter is not YAML.
-
     """
     text = card.replace("\r\n", "\n")
     found = FRONT_MATTER.match(text)
@@ -424,7 +412,7 @@ def card_problems(card: str) -> list[str]:
 
 
 def config_info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return features and splits of a configuration from the footers of its files, or None if it has no files.
+    """Return features and splits of a configuration from its parquet footers; None without files.
 
     ``num_bytes`` is the size of the columns before compression.
     """
@@ -465,11 +453,9 @@ def _bcp47(name: str, code: str) -> str:
 
 
 def spoken(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the names of a dataset's languages.
+    """Return a dataset's languages: of the card, else those kept by the language filter, else asked for, else found.
 
-    They are the ``languages`` of the card, or those that the language filter keeps, or those that the source was asked
-    for, or those of the documents; the first that is given. If documents name languages, languages kept or asked for
-    are only returned if some document has them.
+    If documents name languages, those kept or asked for are only returned if some document has them.
     """
     recipe = manifest["recipe"]
     if languages := facts_of(manifest)["languages"]:

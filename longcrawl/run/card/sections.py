@@ -1,7 +1,6 @@
 """Sections of a dataset card and its datasheet, written from a run's folder and manifest.
 
-The datasheet has the form of Gebru et al., "Datasheets for Datasets", 2018: seven parts of questions and answers. They
-are in cards/datasheet.md; this module fills in the facts of the manifest.
+The datasheet has the form of Gebru et al., "Datasheets for Datasets", 2018; its text is in cards/datasheet.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,8 +64,8 @@ def datasheet(
         cut: a sentence on the share of documents missing from the output; "" if that is unknown or nothing.
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
-    template = read_template("datasheet.md")
-    return Template(template.rstrip("\n")).substitute(
+    bad = len(manifest["bad_files"])
+    return Template(read_template("datasheet.md").rstrip("\n")).substitute(
         purpose=recipe.get("about") or NOT_RECORDED,
         instance=instance,
         instances=_instances(manifest),
@@ -78,7 +77,7 @@ def datasheet(
         splits=_splits(manifest["output"]),
         redundancy=_redundancy(recipe),
         confidential=_confidential(recipe, funnel),
-        damage=_damage(manifest),
+        damage=f"{counted(bad, 'input file')} could not be read whole." if bad else "All input was read whole.",
         source=_source(manifest),
         stages=f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing.",
         ledger=" The reason for each removed document is in `ledger/`." if funnel.kept < funnel.documents else "",
@@ -89,9 +88,16 @@ def datasheet(
     )
 
 
+def labelled(recipe: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Return label, name and settings of the stages of a recipe in a manifest."""
+    named = [each for stage in recipe["stages"] for each in stage.items()]
+    labels = label_stages([name for name, _ in named])
+    return [(label, name, settings) for label, (name, settings) in zip(labels, named, strict=True)]
+
+
 def looked_for(recipe: Mapping[str, Any]) -> list[str]:
     """Return the names of a recipe's stages that look for duplicates."""
-    return [name for stage in recipe["stages"] for name in stage if _deduplicates(name)]
+    return [name for _, name, _ in labelled(recipe) if _deduplicates(name)]
 
 
 def _deduplicates(name: str) -> bool:
@@ -131,12 +137,9 @@ def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
 
 
 def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
-    """Describe the kinds of personal data that stages looked for and the number of places they found."""
-    names = [name for stage in recipe["stages"] for name in stage]
-    settings = [each for stage in recipe["stages"] for each in stage.values()]
     edits = {row.stage: row.edits for row in funnel}
     said = []
-    for label, name, each in zip(label_stages(names), names, settings, strict=True):
+    for label, name, each in labelled(recipe):
         if name == PERSONAL_DATA:
             changed = edits.get(label)
             places = sum(rule.places for rule in changed.rules.values()) if changed else 0
@@ -150,12 +153,9 @@ def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
 
 
 def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[str]:
-    """List the parts that stages removed from kept documents, with amounts."""
-    names = [name for stage in manifest["recipe"]["stages"] for name in stage]
-    settings = [each for stage in manifest["recipe"]["stages"] for each in stage.values()]
     edits = {row.stage: row.edits for row in funnel}
     said: dict[str, list[str]] = {"": [], "; the amount was not counted": []}
-    for label, name, each in zip(label_stages(names), names, settings, strict=True):
+    for label, name, each in labelled(manifest["recipe"]):
         takes = "mask" if name == PERSONAL_DATA else "cut"
         if name not in TAKES_OUT or each.get("policy", takes) != takes or (cut and name == "truncate"):
             continue
@@ -168,12 +168,8 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
 
 
 def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:
-    """Describe whether the ledger names the document that each removed duplicate repeats."""
-    recipe = manifest["recipe"]
-    names = [name for stage in recipe["stages"] for name in stage]
-    removed = {row.stage: row.removed for row in funnel}
-    left = {name for label, name in zip(label_stages(names), names, strict=True) if removed.get(label)}
-    found = left.intersection(looked_for(recipe))
+    recipe, removed = manifest["recipe"], {row.stage: row.removed for row in funnel}
+    found = {name for label, name, _ in labelled(recipe) if removed.get(label)}.intersection(looked_for(recipe))
     if found.difference(NAMES_NO_OTHER):
         return "Only those of duplicates: `ledger/` names the document that each removed duplicate repeats."
     if LISTED in found:
@@ -190,15 +186,8 @@ def _splits(output: Mapping[str, Any]) -> str:
 
 
 def _redundancy(recipe: Mapping[str, Any]) -> str:
-    found = looked_for(recipe)
-    if not found:
-        return NOT_LOOKED_FOR
-    return f"Duplicates were looked for by {', '.join(map(code, found))}; kept documents may still be similar."
-
-
-def _damage(manifest: Mapping[str, Any]) -> str:
-    found = manifest["bad_files"]
-    return f"{counted(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
+    found = ", ".join(map(code, looked_for(recipe)))
+    return f"Duplicates were looked for by {found}; kept documents may still be similar." if found else NOT_LOOKED_FOR
 
 
 def _source(manifest: Mapping[str, Any]) -> str:
@@ -285,22 +274,14 @@ class CardSource:
         found = self.manifest.get("source_lengths")
         return None if found is None else Lengths.from_dict(found)
 
-    def picture(self, name: str) -> list[str]:
-        """Return Markdown for a picture, or nothing if it is not drawn."""
-        return [f"![{PICTURES[name]}](card/{name}.svg)"] if name in self.pictures else []
+    def picture(self, name: str) -> str:
+        """Return Markdown for a picture, or "" if it is not drawn."""
+        return f"![{PICTURES[name]}](card/{name}.svg)" if name in self.pictures else ""
 
 
-@dataclass(frozen=True)
-class Section:
-    """Part of a card under its own heading."""
-
-    title: str
-    body: Callable[[CardSource], str]
-
-    def __call__(self, card: CardSource) -> str:
-        """Return the section in Markdown, or "" if it is empty."""
-        text = self.body(card)
-        return paragraphs(f"## {self.title}", text) if text else ""
+def titled(title: str, body: Callable[[CardSource], str]) -> Callable[[CardSource], str]:
+    """Return a function that writes a section under its own heading, or "" if it is empty."""
+    return lambda card: paragraphs(f"## {title}", text) if (text := body(card)) else ""
 
 
 def token_tables(card: CardSource) -> str:
@@ -311,17 +292,11 @@ def token_tables(card: CardSource) -> str:
     text = read_template("tokens.md").rstrip()
     columns = read_footers(tables[:1])[0].schema.to_arrow_schema().names
     about = [f"- `{name}`: {TOKEN_COLUMNS[name]}" for name in columns if name in TOKEN_COLUMNS]
-    return paragraphs(text, "\n".join(about), _sizes(card.manifest, TOKEN_TABLES, card.result.name))
-
-
-def _sizes(manifest: Mapping[str, Any], *folders: str) -> str:
-    sizes = [(folder, [entry["bytes"] for entry in _below(manifest, folder)]) for folder in folders]
-    said = [f"`{folder}/` has {sum(found):,} bytes in {counted(len(found), 'file')}" for folder, found in sizes]
-    return f"{'; '.join(said)}."
-
-
-def _below(manifest: Mapping[str, Any], folder: str) -> list[Any]:
-    return [entry for name, entry in manifest.get("files", {}).items() if name.startswith(f"{folder}/")]
+    sizes, files = [], card.manifest.get("files", {})
+    for folder in (TOKEN_TABLES, card.result.name):
+        found = [each["bytes"] for name, each in files.items() if name.startswith(f"{folder}/")]
+        sizes.append(f"`{folder}/` has {sum(found):,} bytes in {counted(len(found), 'file')}")
+    return paragraphs(text, "\n".join(about), f"{'; '.join(sizes)}.")
 
 
 def paragraphs(*texts: str) -> str:
@@ -344,7 +319,7 @@ MOST_DUPLICATES = 20_000_000
 def funnel_and_rates(card: CardSource) -> str:
     """Return the section on documents and characters after each stage."""
     return paragraphs(
-        *card.picture("funnel"),
+        card.picture("funnel"),
         _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
         "`longcrawl why RUN ID` shows why a document was removed; `ledger/` has the reason for each."
         if card.funnel.kept < card.funnel.documents
@@ -380,7 +355,7 @@ def reasons(card: CardSource) -> str:
     ]
     more = f" The table has the first {MOST_REASONS} of {len(ranked)} rules." if len(ranked) > MOST_REASONS else ""
     said = f"{removed:,} of {documents:,} documents were removed, each by the first rule that it failed.{more}"
-    return paragraphs(*card.picture("reasons"), Table(columns, rows).markdown(PERCENT), said)
+    return paragraphs(card.picture("reasons"), Table(columns, rows).markdown(PERCENT), said)
 
 
 def edited(card: CardSource) -> str:
@@ -404,7 +379,6 @@ def edited(card: CardSource) -> str:
 
 
 def _repeated(card: CardSource) -> Iterator[str]:
-    """Yield tables of evaluation sets found in documents, and of the most frequent spans."""
     with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = repeated_spans(edits, MOST_SPANS)
         for table in contaminated_tables(edits):
@@ -418,10 +392,6 @@ def _repeated(card: CardSource) -> Iterator[str]:
         yield Table(columns, rows).markdown()
 
 
-def _id(document: str) -> Code:
-    return Code(shortened(document, LONGEST_ID))
-
-
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
     """Return stage, rule and number of removed documents, largest number first."""
     found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
@@ -430,38 +400,31 @@ def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
 
 def lengths(card: CardSource) -> str:
     """Return the section on the lengths of texts at the source and of kept documents."""
-    said: list[str] = []
-    before = card.source_lengths
-    after = list(card.analysis.lengths)
+    before, after = card.source_lengths, list(card.analysis.lengths)
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     if before is None:
-        said.append("The lengths of texts at the source were not counted: it has none, or pages to be extracted.")
+        said = ["The lengths of texts at the source were not counted: it has none, or pages to be extracted."]
     elif same is not None:
         after.remove(same)
-        said.append(_before_and_after(before, same))
+        said = [_before_and_after(before, same)]
     else:
-        said += [f"At the source, in {before.unit}:", length_table(before).markdown()]
+        said = [f"At the source, in {before.unit}:", length_table(before).markdown()]
     for each in after:
         whole = " of whole documents" if each.unit == "tokens" else ""
         said += [f"Kept documents, in {each.unit}{whole}:", length_table(each).markdown()]
-    return paragraphs(*card.picture("lengths"), *said)
+    return paragraphs(card.picture("lengths"), *said)
 
 
 def _before_and_after(before: Lengths, after: Lengths) -> str:
-    columns = [
-        _count(before.unit),
-        _count("at the source"),
-        _share("of all"),
-        _count("kept"),
-        _share("of what was kept"),
-    ]
+    counts, shares = (before.unit, "at the source", "kept"), ("of all", "of what was kept")
+    columns = [_count(counts[0]), _count(counts[1]), _share(shares[0]), _count(counts[2]), _share(shares[1])]
     shown = Table(columns, compared_lengths(before, after)).markdown(PERCENT)
     total = [f"{sum(each.total.values()):,} in all and {each.mean:,.0f} on average" for each in (before, after)]
     return f"{shown}\n\nIn {before.unit}: {total[0]} at the source; {total[1]} in kept documents."
 
 
 def compared_lengths(before: Lengths, after: Lengths) -> list[tuple[str, int, float, int, float]]:
-    """Return a row for each bin: its name, documents at the source and their share, kept documents and their share."""
+    """Return rows of bin name, documents at the source and their share, kept documents and their share."""
     bins = range(min(before.bins.start, after.bins.start), max(before.bins.stop, after.bins.stop))
     came, kept = (max(sum(each.documents.values()), 1) for each in (before, after))
     counts = [(number, before.documents.get(number, 0), after.documents.get(number, 0)) for number in bins]
@@ -472,8 +435,7 @@ def places(card: CardSource) -> str:
     """Return the section on domains and languages."""
     tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
     none = "The documents have neither URLs nor languages."
-    pictures = [*card.picture("domains"), *card.picture("languages")]
-    return paragraphs(*pictures, *(tables or [none]), *_languages(card))
+    return paragraphs(card.picture("domains"), card.picture("languages"), *(tables or [none]), *_languages(card))
 
 
 def _languages(card: CardSource) -> Iterator[str]:
@@ -513,6 +475,10 @@ def duplicates(card: CardSource) -> str:
     )
 
 
+def _id(document: str) -> Code:
+    return Code(shortened(document, LONGEST_ID))
+
+
 def _cluster_row(cluster: Cluster) -> list[Cell]:
     kept: Cell = _id(cluster.kept.id)
     if cluster.earlier:
@@ -550,11 +516,7 @@ class Limit(NamedTuple):
 
 
 def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
-    """Return the limits of the output, of stages that cap lengths, of reports, and of the source.
-
-    Args:
-        manifest: the manifest of a run.
-    """
+    """Return the limits of the output, of stages that cap lengths, of reports, and of the source."""
     output = manifest["output"]
     reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]
     found = [*RESULTS[output["format"]].limits(output), *_caps(manifest["recipe"])]
@@ -562,7 +524,6 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
 
 
 def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the stages that remove documents above a length, and so the longest books."""
     for stage in recipe["stages"]:
         ((name, settings),) = stage.items()
         caps = [settings.get("max_words")]

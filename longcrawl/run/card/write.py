@@ -1,16 +1,14 @@
-"""Writer of a run's dataset card, which keeps edits when the card is written again.
+"""Writer of a run's dataset card, which keeps a person's edits when the card is written again.
 
-The card of a finished run may be written again to add pictures, by a newer longcrawl, or after a person has edited it.
-Edits are kept. Each generated section is between two comments, which are hidden when the card is displayed::
+Each generated section is between two comments, which are hidden when the card is displayed::
 
     <!-- longcrawl:funnel 0f3a5d7c9b12 -->
     …
     <!-- /longcrawl:funnel -->
 
-The number is the beginning of the SHA-256 of the generated text. A section with another SHA-256 was edited, and all
-text outside of sections was written by a person. A last comment has the same digests for the entries of the front
-matter, and names the generated sections, so that a section that a person removed is not added again. All of this is in
-the card itself, so it survives a download, an upgrade of longcrawl and edits on the Hub.
+The number is the beginning of the SHA-256 of the generated text; a section with another SHA-256 was edited. All text
+outside of sections was written by a person. A last comment has such digests for the entries of the front matter, and
+names the generated sections, so that a section that a person removed is not added again.
 """
 
 import hashlib
@@ -27,7 +25,6 @@ import yaml
 
 from longcrawl.core.display import code, counted, fenced, plain
 from longcrawl.core.funnel import Funnel
-from longcrawl.core.stages import label_stages
 from longcrawl.errors import RunError, StageError, as_lines, unreadable
 from longcrawl.io.files import check_writable, checksum, file_entries, name_of, write_text, writing
 from longcrawl.io.structured import load_json, seal
@@ -43,7 +40,7 @@ from longcrawl.run.card.front_matter import (
     software,
     yaml_block,
 )
-from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules
+from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules, titled
 from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_manifest, read_sealed
 from longcrawl.urls import REPOSITORY
 
@@ -62,7 +59,7 @@ def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def about_output(folder: Path) -> dict[str, str] | None:
-    """Return description, citation and licence for a run's folder or output, or None without a readable manifest."""
+    """Return :func:`about_run` for a run's folder or output, or None without a readable manifest."""
     for place in (folder, folder.absolute().parent):
         if (place / MANIFEST).is_file():
             try:
@@ -85,21 +82,16 @@ PATH = re.compile(
 
 
 def local_paths(recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the local paths in a recipe, by their ``--set`` keys.
+    """Return the local paths in a recipe of a manifest, by their ``--set`` keys.
 
     URLs, names of shipped files and ids of repositories do not count.
-
-    Args:
-        recipe: a recipe from a manifest, with every field spelled out.
 
     >>> stages = [{"tokenize": {"tokenizer": "tok.json"}}, {"tokenize": {"tokenizer": "gpt2"}}]
     >>> local_paths({"source": {"builder": "text", "data_dir": "texts"}, "stages": stages, "outputs": {}})
     {'source.data_dir': ('texts',), 'stages.tokenize.tokenizer': ('tok.json',)}
     """
-    names = [name for stage in recipe["stages"] for name in stage]
-    settings = [fields for stage in recipe["stages"] for fields in stage.values()]
     blocks = {"source": recipe["source"]}
-    blocks |= {f"stages.{label}": each for label, each in zip(label_stages(names), settings, strict=True)}
+    blocks |= {f"stages.{label}": fields for label, _, fields in sections.labelled(recipe)}
     blocks |= {f"outputs.{name}": each for name, each in recipe["outputs"].items()}
     found = {
         f"{block}.{field}": tuple(_paths(value, always=field in (*FOLDERS, *FILES)))
@@ -204,27 +196,24 @@ def _svg(figure: Any) -> str:
 
 
 def _funnel(figure: Any, funnel: Funnel) -> None:
-    names = [funnel.source, *(row.stage for row in funnel)]
-    left = [funnel.documents, *(row.documents_out for row in funnel)]
-    shares = [f"{count:,}  ({100 * count / max(funnel.documents, 1):.1f} %)" for count in left]
-    _bars(figure, names, left, shares, FIRST)
+    left = [(funnel.source, funnel.documents), *((row.stage, row.documents_out) for row in funnel)]
+    _bars(figure, left, FIRST, of=max(funnel.documents, 1))
 
 
 def _reasons(figure: Any, funnel: Funnel) -> None:
-    ranked = ranked_rules(funnel)[:MOST_BARS]
-    removed = sum(count for _, _, count in ranked_rules(funnel))
-    names = [rule if rule == stage else f"{stage}: {rule}" for stage, rule, _ in ranked]
-    counts = [count for _, _, count in ranked]
-    _bars(figure, names, counts, [f"{count:,}  ({100 * count / removed:.1f} %)" for count in counts], SECOND)
+    ranked = ranked_rules(funnel)
+    named = [(rule if rule == stage else f"{stage}: {rule}", count) for stage, rule, count in ranked]
+    _bars(figure, named[:MOST_BARS], SECOND, of=sum(count for _, _, count in ranked))
 
 
 def _ranked(figure: Any, counts: Mapping[str, int]) -> None:
-    first = list(counts.items())[:MOST_BARS]
-    _bars(figure, [name for name, _ in first], [count for _, count in first], [f"{n:,}" for _, n in first], FIRST)
+    _bars(figure, list(counts.items())[:MOST_BARS], FIRST)
 
 
-def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequence[str], colour: str) -> None:
-    """Draw a horizontal bar for each name, the first on top, with its label at the end and no value axis."""
+def _bars(figure: Any, counts: Sequence[tuple[str, int]], colour: str, of: int = 0) -> None:
+    """Draw a horizontal bar for each name, the first on top, labelled with its count and the share ``of`` a total."""
+    names, values = [name for name, _ in counts], [count for _, count in counts]
+    labels = [f"{count:,}  ({100 * count / of:.1f} %)" if of else f"{count:,}" for count in values]
     figure.set_size_inches(WIDTH, 0.75 + BAR_HEIGHT * len(names))
     axes = figure.add_subplot()
     bars = axes.barh(range(len(names)), values, color=colour, height=0.72)
@@ -238,7 +227,6 @@ def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequ
 
 
 def _lengths(figure: Any, lengths: Sequence[tuple[str, Lengths]]) -> None:
-    """Draw a panel for each unit, with the shares of documents by length at the source and after the stages."""
     units = list(dict.fromkeys(each.unit for _, each in lengths))
     figure.set_size_inches(WIDTH, 2.9 * len(units))
     for place, unit in enumerate(units):
@@ -249,8 +237,7 @@ def _lengths(figure: Any, lengths: Sequence[tuple[str, Lengths]]) -> None:
 
 
 def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
-    first = min(each.bins.start for _, each in here)
-    last = max(each.bins.stop for _, each in here)
+    first, last = min(each.bins.start for _, each in here), max(each.bins.stop for _, each in here)
     width = 0.84 / len(here)
     for number, (what, each) in enumerate(here):
         documents = max(sum(each.documents.values()), 1)
@@ -258,8 +245,7 @@ def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
         places = [place + (number - (len(here) - 1) / 2) * width for place in range(first, last)]
         colour = SECOND if what == "at the source" else FIRST
         axes.bar(places, shares, width, color=colour, label=what)
-    every = math.ceil((last - first) / MOST_TICKS)
-    shown = range(first, last, every)
+    shown = range(first, last, math.ceil((last - first) / MOST_TICKS))
     axes.set_xticks(list(shown), [_least(place) for place in shown])
     axes.legend(frameon=False, labelcolor=TEXT, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
@@ -314,7 +300,7 @@ def _load(card: sections.CardSource) -> str:
 
 
 def _made(card: sections.CardSource) -> str:
-    manifest, recipe = card.manifest, card.recipe
+    manifest, recipe, lists = card.manifest, card.recipe, card.manifest.get("lists", {})
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     paths = elsewhere(recipe)
     moved = ["It names paths on the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
@@ -323,7 +309,7 @@ def _made(card: sections.CardSource) -> str:
         "With the same versions and input, this reproduces the dataset byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         *moved,
-        *_listed(card),
+        *(_listed(recipe["source"], lists) if lists else ()),
         "\n".join(sections.materials(card)),
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
@@ -332,17 +318,12 @@ def _made(card: sections.CardSource) -> str:
     )
 
 
-def _listed(card: sections.CardSource) -> Iterator[str]:
-    """Yield a description of the lists of paths that named the input, if there are any."""
-    lists, source = card.manifest.get("lists", {}), card.recipe["source"]
-    if lists:
-        chosen = "all" if source.get("files") is None else code(source["files"])
-        total = counted(sum(each["paths"] for each in lists.values()), "path")
-        yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, named by these lists:"
-        yield "\n".join(
-            f"- {code(name)}: {counted(each['paths'], 'path')}, SHA-256 `{each['sha256']}`"
-            for name, each in lists.items()
-        )
+def _listed(source: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[str]:
+    chosen = "all" if source.get("files") is None else code(source["files"])
+    total = counted(sum(each["paths"] for each in lists.values()), "path")
+    yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, named by these lists:"
+    paths = {name: counted(each["paths"], "path") for name, each in lists.items()}
+    yield "\n".join(f"- {code(name)}: {paths[name]}, SHA-256 `{each['sha256']}`" for name, each in lists.items())
 
 
 def _composition(card: sections.CardSource) -> str:
@@ -350,10 +331,8 @@ def _composition(card: sections.CardSource) -> str:
 
 
 def _limits(card: sections.CardSource) -> str:
-    described = [
-        f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in sections.known_limits(card.manifest)
-    ]
-    return "\n".join(described)
+    limits = sections.known_limits(card.manifest)
+    return "\n".join(f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in limits)
 
 
 def _broken(card: sections.CardSource) -> str:
@@ -364,12 +343,13 @@ def _broken(card: sections.CardSource) -> str:
     for bad in found[:MOST_BAD_FILES]:
         lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
-    rules = card.manifest["left_out"]
-    described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
-    left_out = [f"Records that the source left out, by rule: {described}."] if rules else []
-    encodings = ", ".join(f"{plain(name)} {count:,}" for name, count in card.manifest.get("encodings", {}).items())
-    decoded = [f"Decoded files or pages, by encoding: {encodings}."] if encodings else []
-    return sections.paragraphs("\n".join(lines), *left_out, *decoded)
+    left_out = _counts("Records that the source left out, by rule", card.manifest["left_out"])
+    decoded = _counts("Decoded files or pages, by encoding", card.manifest.get("encodings", {}))
+    return sections.paragraphs("\n".join(lines), left_out, decoded)
+
+
+def _counts(about: str, counts: Mapping[str, int]) -> str:
+    return f"{about}: {', '.join(f'{plain(name)} {count:,}' for name, count in counts.items())}." if counts else ""
 
 
 def _contact(card: sections.CardSource) -> str:
@@ -399,21 +379,21 @@ def _datasheet(card: sections.CardSource) -> str:
 
 SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "summary": _summary,
-    "load": sections.Section("Load it", _load),
-    "limits": sections.Section("What to know", _limits),
-    "made": sections.Section("How it was made", _made),
-    "funnel": sections.Section("Documents kept by each stage", sections.funnel_and_rates),
-    "reasons": sections.Section("Why documents were removed", sections.reasons),
-    "edited": sections.Section("What was changed in documents", sections.edited),
-    "lengths": sections.Section("Lengths", sections.lengths),
-    "places": sections.Section("Domains and languages", sections.places),
-    "duplicates": sections.Section("Duplicates", sections.duplicates),
-    "composition": sections.Section("Composition", _composition),
-    "broken": sections.Section("Broken input", _broken),
-    "contact": sections.Section("Opt-out and contact", _contact),
-    "takedown": sections.Section("Removed on request", sections.takedowns),
-    "citation": sections.Section("Citation", _citation),
-    "datasheet": sections.Section("Datasheet", _datasheet),
+    "load": titled("Load it", _load),
+    "limits": titled("What to know", _limits),
+    "made": titled("How it was made", _made),
+    "funnel": titled("Documents kept by each stage", sections.funnel_and_rates),
+    "reasons": titled("Why documents were removed", sections.reasons),
+    "edited": titled("What was changed in documents", sections.edited),
+    "lengths": titled("Lengths", sections.lengths),
+    "places": titled("Domains and languages", sections.places),
+    "duplicates": titled("Duplicates", sections.duplicates),
+    "composition": titled("Composition", _composition),
+    "broken": titled("Broken input", _broken),
+    "contact": titled("Opt-out and contact", _contact),
+    "takedown": titled("Removed on request", sections.takedowns),
+    "citation": titled("Citation", _citation),
+    "datasheet": titled("Datasheet", _datasheet),
 }
 """Sections by the name in their comments, in the order of the card; sections that return "" are left out."""
 
@@ -437,7 +417,6 @@ class Merged:
     kept: tuple[str, ...]
     """Sections, and front matter entries such as "head license", that a person changed, added or removed."""
     head: Mapping[str, Any]
-    """Entries of the front matter."""
 
 
 @dataclass(frozen=True)
@@ -480,10 +459,10 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     """
     with open_run(run, "") as folder:
         check_writable(folder / CARD)
-        return _card(folder, plots)
+        return _card(folder, plots=plots)
 
 
-def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # passed on from ``card``
+def _card(folder: Path, *, plots: bool) -> Card:
     manifest = read_sealed(folder)
     if lost := lost_ledger(folder, manifest):
         raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
@@ -508,7 +487,10 @@ def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # passed on from 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
     """Return the new card with the edits of the existing one, which must have marks unless it is unedited."""
     file = folder / CARD
-    there = _read(file) if file.exists() else ""
+    try:
+        there = file.read_text("utf-8") if file.exists() else ""
+    except ValueError as broken:
+        raise RunError(f"{file} is not UTF-8 ({broken}): fix it, or move it away") from broken
     entries, written = front_matter(folder, manifest), _sections(folder, manifest, pictures)
     if is_marked(there):
         return merge(there, entries, written, str(file))
@@ -520,21 +502,10 @@ def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merg
     return Merged(card_text(entries, written), (), entries)
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except ValueError as broken:
-        raise RunError(f"{file} is not UTF-8 ({broken}): fix it, or move it away") from broken
-
-
 def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
-    """Record the card and its pictures in the manifest."""
-    others = {
-        name: entry
-        for name, entry in manifest["files"].items()
-        if name != CARD and not name.startswith(f"{PICTURE_FOLDER}/")
-    }
-    changed = {**manifest, "files": dict(sorted((others | file_entries(folder, [CARD, *pictures])).items()))}
+    pictures_before = [name for name in manifest["files"] if name.startswith(f"{PICTURE_FOLDER}/")]
+    files = {name: entry for name, entry in manifest["files"].items() if name not in (CARD, *pictures_before)}
+    changed = {**manifest, "files": dict(sorted((files | file_entries(folder, [CARD, *pictures])).items()))}
     if json.dumps(changed) != json.dumps(manifest):
         write_text(folder / MANIFEST, seal(changed))
 
@@ -632,11 +603,8 @@ def _recorded(text: str) -> dict[str, Any]:
     try:
         recorded = load_json(text)
     except ValueError:
-        return {}
-    if not isinstance(recorded, dict):
-        return {}
+        recorded = None
+    recorded = recorded if isinstance(recorded, dict) else {}
     head, names = recorded.get("head"), recorded.get("sections")
-    known: dict[str, Any] = {"head": head if isinstance(head, dict) else {}, "sections": []}
-    if isinstance(names, list) and all(isinstance(each, str) for each in names):
-        known["sections"] = names
-    return known
+    are_names = isinstance(names, list) and all(isinstance(each, str) for each in names)
+    return {"head": head if isinstance(head, dict) else {}, "sections": names if are_names else []}

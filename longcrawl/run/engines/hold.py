@@ -1,20 +1,15 @@
 """Leases that lock the folder of a run for one process across machines, and that can be lost.
 
-A machine that was suspended for longer than ``STALE`` seconds may find another one working in its place. Both write the
-same bytes, but one removes files that the other still reads. So the owner checks its lock before and after each step,
-and before removing or publishing anything; a process that has lost the lock stops.
-
 Many cluster file systems lack ``flock``. So a lease is a file that is hard-linked into place, which succeeds for one
-process only. A child process of the owner touches it every ``BEAT`` seconds, even while a kernel holds the interpreter,
-and removes it when the owner has ended. The child can also stop touching it while the owner uses no CPU time, so that a
-process that hangs loses its leases. A process on the same machine sees at once that an owner has ended. Any process may
-take a lease that it has watched for ``STALE`` seconds, by its own clock, without a change. Two processes may then hold
-it for a moment, so work under a lease must be safe to do twice on the same files.
+process only; in an object store it is an object that is created only if there is none. A child process of the owner
+renews it every ``BEAT`` seconds, even while a kernel holds the interpreter, and removes it when the owner has ended. It
+can also stop while the owner uses no CPU time, so that a process that hangs loses its leases.
 
-In an object store a lease is an object created only if there is none, and rewritten instead of touched.
+Any process may take a lease that it has seen unchanged for ``STALE`` seconds, by its own clock. A machine that was
+suspended may then find another one working in its place. Both write the same bytes, but one removes files that the
+other still reads. So the owner checks its lock before and after each step, and before removing or publishing anything.
 """
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -26,7 +21,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from uuid import uuid4
 
 from longcrawl.errors import LongCrawlError, NotYetError, RunError, warn_user
@@ -43,30 +38,14 @@ MOST_PAUSE = 6.0
 """Largest number of seconds between two looks at a lease that counts as time without a change."""
 
 
-class _Carrier(Protocol):
-    """Storage of a lease's text: a file or an object."""
-
-    def create(self, path: Path, text: str) -> bool:
-        """Write a lease if there is none; return whether it was written."""
-
-    def read(self, path: Path) -> str | None:
-        """Return the text of a lease, or None if there is none or it was removed during the read."""
-
-    def changed(self, path: Path) -> Any:
-        """Return a value that changes when a lease is renewed, or None if there is no lease."""
-
-    def renew(self, path: Path, text: str) -> None:
-        """Renew a lease, to show that its owner is alive."""
-
-    def remove(self, path: Path) -> None:
-        """Remove a lease of this process."""
-
-    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
-        """Remove the lease of a dead owner, unless it has another owner by now."""
-
-
 class _Files:
-    def create(self, path: Path, text: str) -> bool:
+    """Leases in files: how to create one if there is none, read, renew and remove it, and take it from its owner.
+
+    ``changed`` returns a value that changes when a lease is renewed, or None if there is none.
+    """
+
+    @staticmethod
+    def create(path: Path, text: str) -> bool:
         beside = partial_path(path)
         beside.write_text(text, "utf-8")
         try:
@@ -77,50 +56,55 @@ class _Files:
             beside.unlink(missing_ok=True)
         return True
 
-    def read(self, path: Path) -> str | None:
-        with contextlib.suppress(OSError):
+    @staticmethod
+    def read(path: Path) -> str | None:
+        with suppress(OSError):
             return path.read_text("utf-8", "replace")
         return None
 
-    def changed(self, path: Path) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
+    @staticmethod
+    def changed(path: Path) -> int | None:
+        with suppress(FileNotFoundError):
             return path.stat().st_mtime_ns
         return None
 
-    def renew(self, path: Path, text: str) -> None:  # noqa: ARG002  # changing the time is enough
-        os.utime(path)
+    @staticmethod
+    def renew(path: Path, _: str) -> None:
+        os.utime(path)  # changing the time is enough
 
-    def remove(self, path: Path) -> None:
+    @staticmethod
+    def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
-    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
+    @staticmethod
+    def take_away(path: Path, owner: dict[str, Any]) -> None:
         # Several processes may see the stale lease, but only one can rename it. By then it may be the next owner's.
         beside = partial_path(path)
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             path.rename(beside)
             if read_owner(beside) != owner:
-                with contextlib.suppress(FileExistsError):
+                with suppress(FileExistsError):
                     os.link(beside, path)
             beside.unlink(missing_ok=True)
 
 
 class _Objects:
+    """Leases in an object store."""
+
     create = staticmethod(files.create)
     read = staticmethod(files.read_store)
     changed = staticmethod(files.changed_at)
     renew = staticmethod(files.overwrite)
     remove = staticmethod(files.drop)
 
-    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
+    @staticmethod
+    def take_away(path: Path, owner: dict[str, Any]) -> None:
         if read_owner(path) == owner:
             files.drop(path)
 
 
-_FILES, _OBJECTS = _Files(), _Objects()
-
-
-def _carrier(path: Path) -> _Carrier:
-    return _FILES if files.url_of(path) is None else _OBJECTS
+def _carrier(path: Path) -> type[_Files] | type[_Objects]:
+    return _Files if url_of(path) is None else _Objects
 
 
 class Heartbeat:
@@ -136,18 +120,15 @@ class Heartbeat:
         forks = "fork" in multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         received, self._changes = context.Pipe(duplex=False)
-        self._process = context.Process(target=_beat, args=(received, self._changes, beat, proves), daemon=True)
+        given = received, self._changes, beat, proves == "progress"
+        self._process = context.Process(target=_beat, args=given, daemon=True)
         self._process.start()
         received.close()
         self._owner = {"owner": uuid4().hex, **_process(os.getpid())}
         _beating.add(self._owner["owner"])
 
     def take(self, path: Path) -> bool:
-        """Take a lease, unless another process holds it.
-
-        Raises:
-            FileNotFoundError: the folder of the lease does not exist.
-        """
+        """Take a lease, unless another process holds it; FileNotFoundError if its folder does not exist."""
         # A network file system or a store may create the lease, lose the reply and report failure on a retry.
         if not _carrier(path).create(path, json.dumps(self._owner)) and not self.holds(path):
             return False
@@ -160,7 +141,7 @@ class Heartbeat:
 
     def progress(self) -> None:
         """Renew the leases even if this process has used little CPU time because it waits for others."""
-        with contextlib.suppress(OSError):  # the child was killed; the next check of a lease notices
+        with suppress(OSError):  # the child was killed; the next check of a lease notices
             self._changes.send(("", None))
 
     def holds(self, path: Path) -> bool:
@@ -169,7 +150,7 @@ class Heartbeat:
 
     def release(self, path: Path) -> None:
         """Release a lease."""
-        with contextlib.suppress(OSError):  # the child was killed, so nothing renews the lease
+        with suppress(OSError):  # the child was killed, so nothing renews the lease
             self._changes.send((str(path), None))
         if self.holds(path):
             _carrier(path).remove(path)
@@ -177,7 +158,7 @@ class Heartbeat:
     def stop(self) -> None:
         """Release all leases."""
         _beating.discard(self._owner["owner"])
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._changes.send(None)
         self._changes.close()
         self._process.join()
@@ -216,7 +197,7 @@ class Watched:
 
     @property
     def unchanged(self) -> float:
-        """The number of seconds for which the lease has been seen unchanged."""
+        """Seconds for which the lease has been seen unchanged."""
         return self._unchanged
 
 
@@ -237,7 +218,7 @@ def working_owner(path: Path) -> dict[str, Any] | None:
     owner = read_owner(path)
     if not owner or is_gone(owner):
         return None
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if is_here(owner) or time.time() - path.stat().st_mtime < STALE:
             return owner
     return None
@@ -260,7 +241,7 @@ def is_gone(owner: dict[str, Any]) -> bool:
 def _process(process: int) -> dict[str, Any]:
     """Describe a process of this machine; ``started`` is None if it has ended or there is no /proc."""
     described = {"host": platform.node(), "process": process, "boot": None, "namespace": None, "started": None}
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         described["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         described["namespace"] = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # the link's text is not a path
         state, *values = _process_state(process)
@@ -275,13 +256,13 @@ def _process_state(process: int) -> list[str]:
 
 def _cpu_time(process: int) -> int | None:
     """Return the CPU time of all threads of a process in clock ticks, usually 10 ms, or None if there is no /proc."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         user, system = _process_state(process)[11:13]
         return int(user) + int(system)
     return None
 
 
-def _beat(received: Connection, other_end: Connection, beat: float, proves: Literal["life", "progress"]) -> None:
+def _beat(received: Connection, other_end: Connection, beat: float, needs_progress: bool) -> None:  # noqa: FBT001  # sent
     """Renew leases until the owner closes its end of the pipe or ends; then remove them."""
     other_end.close()
     for stops in (signal.SIGINT, signal.SIGTERM):
@@ -289,7 +270,7 @@ def _beat(received: Connection, other_end: Connection, beat: float, proves: Lite
     held: dict[str, str] = {}
     owner_process = os.getppid()
     used = _cpu_time(owner_process)
-    with contextlib.suppress(EOFError):
+    with suppress(EOFError):
         # A process forked by the owner may outlive it and keep the pipe open, so watch the parent's id as well.
         while os.getppid() == owner_process:
             if received.poll(beat):
@@ -300,14 +281,14 @@ def _beat(received: Connection, other_end: Connection, beat: float, proves: Lite
                 held.pop(path, None)
                 if owner is not None:
                     held[path] = owner
-            elif proves == "progress" and used is not None and used == _cpu_time(owner_process):
+            elif needs_progress and used is not None and used == _cpu_time(owner_process):
                 continue
             used = _cpu_time(owner_process)
             for path, owner in _own(held):
-                with contextlib.suppress(OSError, LongCrawlError):
+                with suppress(OSError, LongCrawlError):
                     _carrier(path).renew(path, owner)
     for path, _ in _own(held):
-        with contextlib.suppress(OSError, LongCrawlError):
+        with suppress(OSError, LongCrawlError):
             _carrier(path).remove(path)
 
 
@@ -315,7 +296,7 @@ def _own(held: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the leases that have not been taken over."""
     for name, owner in held.items():
         path = Path(name)
-        with contextlib.suppress(OSError, LongCrawlError):
+        with suppress(OSError, LongCrawlError):
             if _carrier(path).read(path) == owner:
                 yield path, owner
 
@@ -334,11 +315,7 @@ class Hold:
         self._heartbeat, self._work, self._looked = heartbeat, work, time.monotonic()
 
     def check(self) -> None:
-        """Check that this process still owns the lock.
-
-        Raises:
-            RunError: another process owns it, or there is no lock any more.
-        """
+        """Raise a RunError unless this process still owns the lock."""
         self._looked = time.monotonic()
         if not self._heartbeat.holds(self._work / LOCK):
             raise RunError(
@@ -388,11 +365,7 @@ def at_work(doing: str, run: str, owner: Mapping[str, Any]) -> str:
 
 @contextmanager
 def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
-    """Lock the ``work`` folder of a run for this process alone.
-
-    Args:
-        work: a folder inside the run's folder.
-        doing: noun for the other process in the error message, such as "run".
+    """Lock the ``work`` folder of a run for this process alone; ``doing`` is a noun for another process in messages.
 
     Raises:
         RunError: another process is working there.

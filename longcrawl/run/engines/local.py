@@ -30,10 +30,7 @@ def pack(
     versions: Mapping[str, str] | None = None,
     dumps: Callable[[Any], bytes] = pickle.dumps,
 ) -> bytes:
-    """Pickle a task together with the current folder, from which its relative paths are resolved in the worker.
-
-    If ``versions`` is given, a worker with other versions rejects the task.
-    """
+    """Pickle a task with the current folder, from which its relative paths count, and the versions a worker needs."""
     return pickle.dumps((os.getcwd(), versions, dumps((function, task))))  # noqa: PTH109  # as a text
 
 
@@ -129,9 +126,8 @@ def usable_cpus() -> int:
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
     """Call ``function`` on every task and yield the results as they arrive, in any order.
 
-    With ``num_proc`` 1 all tasks run in this process. Otherwise none does, not even a single one: it may initialise
-    CUDA, and forked children of such a process cannot use a GPU. The first error ends the map, after the tasks that are
-    running have finished, so that their files are whole.
+    With ``num_proc`` 1 all tasks run in this process. Otherwise none does: it may initialise CUDA, and forked children
+    of such a process cannot use a GPU. The first error ends the map after the running tasks, so their files are whole.
 
     Raises:
         RunError: a worker process was killed, or cannot enter the current folder.

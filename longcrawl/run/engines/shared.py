@@ -1,9 +1,7 @@
 """The shared engine: machines that see the same folder and run the same command, such as the tasks of a Slurm array.
 
 One process leads: it carries out the run and posts the tasks of each step in the run's folder. All processes, the
-leader included, take tasks under a lease (:mod:`longcrawl.run.engines.hold`) and write the results beside them. A
-process that has ended or shows no progress loses its leases, and another one takes over its task, or the lead. Finished
-work is recorded by the files of the run.
+leader included, take tasks under a lease (:mod:`longcrawl.run.engines.hold`) and write the results beside them.
 
 ``work/tasks/ID/`` is a step::
 
@@ -162,7 +160,6 @@ class Shared:
         pause.wait()
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
-        """Return whether this process leads the run, after taking the lock."""
         time.sleep(FIRST_PAUSE)  # of two processes that saw the lock as stale, one may have restored a third's lock
         if not self._heartbeat.holds(self._work / LOCK):
             return False
@@ -204,7 +201,7 @@ class Shared:
 
 
 class _Pause:
-    """Pause between two looks at a folder, which doubles while nothing happens, as many processes look."""
+    """Pause between two looks at a folder, which doubles while nothing happens."""
 
     def __init__(self) -> None:
         self.seconds, self.begun, self.told = FIRST_PAUSE, time.time(), False
@@ -223,7 +220,6 @@ class _Step:
 
     @classmethod
     def post(cls, folder: Path, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Self:
-        """Write a step for all processes."""
         file, marker = folder / "tasks.pickle", folder / "tasks.json"
         with whole_file(file) as beside:
             beside.write_bytes(pack(function, list(tasks), installed_versions()))
@@ -232,12 +228,7 @@ class _Step:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Read a step that another process has written.
-
-        Raises:
-            FileNotFoundError: the step is not written yet, or has just been removed.
-            RunError: it was written by another user, or with other versions of packages that affect a run's bytes.
-        """
+        """Read a step of another process; FileNotFoundError if it is not written yet or has been removed."""
         file, marker = folder / "tasks.pickle", Marker.read(folder / "tasks.json")
         packed = file.read_bytes()
         if marker is None or marker.files[file.name]["sha256"] != hashlib.sha256(packed).hexdigest():
@@ -247,11 +238,9 @@ class _Step:
         return cls(folder, *unpack(packed))
 
     def file(self, number: int, kind: str) -> Path:
-        """Return the path of a file of a task: its lock, result or attempts."""
         return self.folder / f"{number:05d}.{kind}"
 
     def finished(self) -> set[int]:
-        """Return the numbers of the tasks that have a result."""
         return {int(name.partition(".")[0]) for name in os.listdir(self.folder) if name.endswith(".result")}  # noqa: PTH208  # names are enough
 
     def candidates(self) -> Iterator[int]:
@@ -276,7 +265,6 @@ class _Step:
         publish(beside, result)
 
     def result(self, number: int) -> Any:
-        """Return the result of a task, or raise its error."""
         file = self.file(number, "result")
         if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
             raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
@@ -313,10 +301,7 @@ def _changed(file: Path) -> int | None:
 
 
 def _withdraw(folder: Path) -> None:
-    """Remove a folder in which other processes may be about to write, by renaming it first.
-
-    A file written during the removal may remain; it is deleted with the run's ``work`` folder.
-    """
+    """Remove a folder in which other processes may be about to write, by renaming it first."""
     beside = partial_path(folder)
     with contextlib.suppress(FileNotFoundError):
         folder.rename(beside)

@@ -1,8 +1,7 @@
 """The Spark engine: tasks run as Apache Spark tasks, and exchanges use its shuffle.
 
-Documents never pass through the JVM. A task reads and writes its own files in a folder that all machines see, and
-returns a few bytes. Spark shuffles packed tables, each a row of (partition, bytes). Finished work is recorded only by
-the files of the run, so a lost executor costs the tasks that it was running, and a lost driver costs nothing.
+Documents never pass through the JVM: a task reads and writes its own files in a folder that all machines see. Spark
+shuffles packed tables, each a row of (partition, bytes). Finished work is recorded only by the files of the run.
 """
 
 import base64

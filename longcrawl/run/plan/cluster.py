@@ -1,9 +1,8 @@
 """``longcrawl plan --files --cores``: estimates the cost of a run over many files on a cluster.
 
-The cost of stages that work on batches is measured on the sample and scaled to all files. Work that a run does once for
-all parts cannot be measured on a sample: the plan assumes that surveys exchange a few bytes of each document between
-tasks, by ``CONSTANTS``. Work in a single task, such as the union-find of MinHash, and the longest file are added to the
-wall hours, whatever the number of cores.
+The cost of stages that work on batches is measured on the sample and scaled to all files. Surveys are assumed to
+exchange a few bytes of each document between tasks, by ``CONSTANTS``. Work in a single task, such as the union-find of
+MinHash, and the longest file are added to the wall hours, whatever the number of cores.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,10 +76,7 @@ CONSTANTS = {
         "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
     ),
 }
-"""Costs of an engine's tasks and exchanges, which a plan cannot measure as it runs stages in one process.
-
-Replace a number here once it is measured again; docs/plan.md has the table.
-"""
+"""Costs of an engine's tasks and exchanges, which a plan cannot measure; docs/plan.md has the table."""
 
 HEAD = ("stage", "documents", "core-hours", "in one task", "shuffled", "memory of a task")
 ENGINE = "engine"
@@ -239,15 +235,7 @@ def plan_cluster(
 
 
 def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, longest: float = 1.0) -> ClusterPlan:
-    """Convert a plan to a plan for a cluster.
-
-    Args:
-        scaled: the plan, with the work that is done once for all parts.
-        recipe: the recipe of the plan.
-        files: number of files in the plan.
-        cores: number of cores of the cluster.
-        longest: length of the longest file, as a multiple of the mean.
-    """
+    """Convert a plan of ``files`` files to one for ``cores`` cores; ``longest`` is a multiple of the mean file."""
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
     measured = plan.rows[1 : 1 + len(stages)]

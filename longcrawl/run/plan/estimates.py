@@ -4,8 +4,7 @@ Parts are drawn without replacement. Documents are then drawn from each part wit
 size, because a few long documents have most of the tokens (priority sampling: N. Duffield, C. Lund, M. Thorup,
 "Priority sampling for estimation of arbitrary subset sums", 2007). The total of a part is a ratio estimate: documents
 are weighted by inverse probability and scaled to a known total of the part, its number of documents or their size.
-Parts are scaled in proportion to their bytes (Cochran, Sampling Techniques, chapters 6 and 11). If all parts were read,
-the variance between parts is zero; if all documents were also read, a total is exact.
+Parts are scaled in proportion to their bytes (Cochran, Sampling Techniques, chapters 6 and 11).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,10 +166,8 @@ def _between(totals: Doubles, drawn: Drawn) -> float:
 class Thinning:
     """Shares that a survey removed from the sample and from half of it, to extrapolate to all documents.
 
-    Duplicates are rarer among few documents. For clusters of two, the removed share grows in proportion to the share of
-    documents in the sample; for larger clusters it grows more slowly. So the removed share of all documents is between
-    that of the sample and that share scaled in proportion. The estimate follows the growth from half of the sample to
-    all of it.
+    For clusters of two, the removed share grows in proportion to the sampled share of documents; for larger clusters it
+    grows more slowly. The estimate follows the growth from half of the sample to all of it.
     """
 
     documents: float
@@ -279,9 +276,6 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
 
     More than ``least_parts`` are read while they have fewer than ``most_documents`` documents. The sample may have a
     few documents more than that if parts are small.
-
-    Raises:
-        SourceError: a part cannot be read, and the source's policy is "error".
     """
     sizes = _part_sizes(parts)
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
@@ -411,11 +405,7 @@ class Checked:
 
 
 def check_place(path: Path) -> None:
-    """Check that a plan may be written to a path.
-
-    Raises:
-        RunError: a file that is not a plan, or a folder, is there.
-    """
+    """Raise a RunError if a folder, or a file that is not a plan, is at a path."""
     check_target(path, RunError, "it is not a plan, name another file", example="plan.json", replaces=_is_plan_or_empty)
 
 
@@ -475,13 +465,7 @@ class Plan(Tabular):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """Make a plan from the values of :meth:`as_dict`.
-
-        Raises:
-            KeyError: an entry is missing.
-            TypeError: a value has the wrong type.
-            ValueError: there are no rows, or the ends of an interval are in the wrong order.
-        """
+        """Make a plan from the values of :meth:`as_dict`; KeyError, TypeError or ValueError if they are damaged."""
         if not values["stages"]:
             raise ValueError("no stages")
         named = [values[name] for name in ("recipe", "digest", "sample")] + [row["stage"] for row in values["stages"]]
@@ -548,7 +532,6 @@ class Plan(Tabular):
 
 
 def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a run, by the names of a plan's figures."""
     funnel = Funnel.from_dict(manifest["funnel"])
     truths: dict[str, float | None] = {
         f"{funnel.source}: documents": funnel.documents,
@@ -568,7 +551,6 @@ def _written(manifest: Mapping[str, Any]) -> float:
 
 
 def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
-    """Return the costs of a run, by the names of a plan's figures."""
     seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
     disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
     return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}

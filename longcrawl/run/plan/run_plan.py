@@ -1,10 +1,8 @@
 """``longcrawl plan``: estimates documents, tokens, bytes and hours of each stage before a run.
 
 The cost of an output is measured by writing one of the sample's remaining documents, half of them and all of them.
-
-Documents are measured in batches of similar size, and each batch's cost is divided among its documents. Such documents
-had similar probabilities to be drawn. So the cost of short documents is measured by itself and weighted correctly,
-though long documents are drawn more often.
+Documents are measured in batches of similar size, which had similar probabilities to be drawn, so the cost of short
+documents is weighted correctly though long documents are drawn more often.
 """
 
 import io
@@ -70,11 +68,7 @@ class Costs:
         """Share of ``seconds`` for work that is done once for all parts, while they wait."""
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
-        """Run a stage on the documents of the part at ``place``, measure it and return the kept documents.
-
-        Raises:
-            RunError: the stage drops columns that it does not know.
-        """
+        """Run a stage on the documents of the part at ``place``, measure it and return the kept documents."""
         _, nothing = _timed(label, stage, table.slice(0, 0))
         each, left = nothing / self._kept_together(place, table), []
         for _, rows, batch in self._batches(place, table, BATCH):
@@ -100,8 +94,7 @@ class Costs:
     def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
         """Measure how a run stores documents until all parts are done: writing them and reading them back.
 
-        Documents that are not new are stored already and only cost reading. A run also reads rows that surveys have
-        removed since they were written; this is not counted.
+        Documents that are not new are stored already and only cost reading.
         """
         for place, table in enumerate(tables):
             self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)
@@ -197,7 +190,6 @@ class Costs:
 
 
 def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
-    """Return the documents that a stage kept of a batch and its core seconds."""
     tally = Tally()
     left = pa.concat_tables(run_fused([(label, stage)], iter([batch]), tally))
     return left, tally.clock.seconds[label]
@@ -232,9 +224,6 @@ def measure_stages(
 
     Returns:
         The measurements; the remaining documents of each part; and the stages as applied, fitted if need be.
-
-    Raises:
-        RunError: the sample has no documents.
     """
     tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
     if not sum(table.num_rows for table in tables):
@@ -295,7 +284,6 @@ class _Walk:
         self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
 
     def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[MeasuredStage, list[pa.Table]]:
-        """Measure one stage after a warm-up and return its measurements and the kept documents."""
         clock, cost = CoreClock(), self._costs()
         with clock.measure("start"):
             stage.prepare()
@@ -314,8 +302,7 @@ class _Walk:
     def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
         """Run a stage on all documents; repeat it if it was quick or compiled kernels, which happens once in a run.
 
-        Returns:
-            The costs of the last repeat, and the kept documents.
+        Return the costs of the last repeat, and the kept documents.
         """
         for _ in range(1 + REPEATS):
             cost = self._costs()
@@ -425,8 +412,9 @@ class _Walk:
 
 Copies = Literal["grow", "as_sampled"]
 """Method to estimate the share that a survey removes of all documents: "grow" follows the growth from half of the
-sample to all of it; "as_sampled" takes the share of the sample. For a million times more documents, "grow" would remove
-almost all after a few pairs in the sample."""
+sample to all of it; "as_sampled" takes the share of the sample, as "grow" would remove almost all of a million times
+more documents after a few pairs in the sample.
+"""
 
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
@@ -481,11 +469,7 @@ def sample_recipe(
     overrides: Iterable[str],
     unit: Literal["part", "file"],
 ) -> tuple[Recipe, Sample]:
-    """Return a recipe and a sample of its input, drawn by the run's parts or by the source's files (``unit``).
-
-    Raises:
-        RunError: ``parts`` or ``documents`` is too small.
-    """
+    """Return a recipe and a sample of its input, drawn by the run's parts or by the source's files (``unit``)."""
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     check_order(chosen)
     there = train_parts(chosen.source)
@@ -550,7 +534,6 @@ class _Scaled:
         self.documents = estimate_parts(self.drawn.documents.tolist(), self.drawn)
 
     def source(self, name: str) -> PlanRow:
-        """Return the row of the source; its parts were read whole."""
         read = self.sample.read
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
