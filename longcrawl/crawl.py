@@ -17,40 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.builders.longcrawl import first_cause, load
+from longcrawl.core import ledger, stages
 from longcrawl.core.batches import Check, in_one_chunk, with_column
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.funnel import Funnel, FunnelRow, count_values
-from longcrawl.core.ledger import (
-    LEDGER_SCHEMA,
-    NO_EDITS,
-    Clusters,
-    Contamination,
-    Edits,
-    Reason,
-    count_contamination,
-    count_rules,
-    entries,
-    find_clusters,
-    find_edits,
-    find_reason,
-    split_traced,
-    trace_batch,
-)
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.sources import SOURCES
-from longcrawl.core.stages import (
-    Judge,
-    Rewrite,
-    SpanSurvey,
-    Stage,
-    Survey,
-    WithSpans,
-    document_ids,
-    label_stages,
-    reject_duplicate_ids,
-    stages_fault,
-)
 from longcrawl.dedup.decontaminate import Decontaminate
 from longcrawl.errors import (
     LedgerError,
@@ -91,7 +64,7 @@ class _OfFunction:
         return type(self), (self.function, self.name)
 
 
-class FilterFunction(_OfFunction, Judge):
+class FilterFunction(_OfFunction, stages.Judge):
     """A stage that keeps the documents for which a function of a row returns a true value."""
 
     def checks(self, table: pa.Table) -> Sequence[Check]:
@@ -100,7 +73,7 @@ class FilterFunction(_OfFunction, Judge):
         return [Check(self.name, pa.nulls(table.num_rows, pa.float64()), passes)]
 
 
-class MapFunction(_OfFunction, Rewrite):
+class MapFunction(_OfFunction, stages.Rewrite):
     """A stage that sets the columns that a function of a row returns."""
 
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -142,7 +115,7 @@ def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
 
 BATCH = 200
 """Documents per batch. Long documents have about 500 KB of text, so a batch has about 100 MB."""
-NONE_GONE = LEDGER_SCHEMA.empty_table()
+NONE_GONE = ledger.LEDGER_SCHEMA.empty_table()
 
 
 class Crawl:
@@ -177,7 +150,7 @@ class Crawl:
         """
         warn_of_crawl(data)
         self._data = with_crawl(as_documents(data, text, id, source), [source])
-        self.steps: tuple[Stage, ...] = ()
+        self.steps: tuple[stages.Stage, ...] = ()
         self.ledger: pa.Table = NONE_GONE
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
         self._funnel = None if self.streaming else Funnel(source, len(self._data))
@@ -209,12 +182,12 @@ class Crawl:
             )
         return self._funnel
 
-    def __or__(self, stage: Stage) -> "Crawl":
-        if not isinstance(stage, Stage):
+    def __or__(self, stage: stages.Stage) -> "Crawl":
+        if not isinstance(stage, stages.Stage):
             raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
         steps = [*self.steps, stage]
-        labels = label_stages([step.name for step in steps])
-        if (fault := stages_fault(list(zip(labels, steps, strict=True)))) is not None:
+        labels = stages.label_stages([step.name for step in steps])
+        if (fault := stages.stages_fault(list(zip(labels, steps, strict=True)))) is not None:
             raise StageError(fault)
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage)
@@ -248,22 +221,22 @@ class Crawl:
         with columns_of_one_type(stage.name, BATCH):
             return self | stage
 
-    def why(self, document: str) -> Reason:
+    def why(self, document: str) -> ledger.Reason:
         """Return why a document was removed, or that it was kept, and the edits made to it.
 
         Raises:
             LedgerError: the crawl never had a document with this id.
         """
         funnel, document = self.funnel, str(document)
-        edits = find_edits(pads.dataset(self.edits), document)
-        stages = [row.stage for row in funnel]
-        if (reason := find_reason(pads.dataset(self.ledger), stages, document)) is not None:
+        edits = ledger.find_edits(pads.dataset(self.edits), document)
+        labels = [row.stage for row in funnel]
+        if (reason := ledger.find_reason(pads.dataset(self.ledger), labels, document)) is not None:
             return replace(reason, edits=edits)
         if pc.index(_ids(self.data), document).as_py() >= 0:
-            return Reason(document, edits=edits)
+            return ledger.Reason(document, edits=edits)
         raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
 
-    def clusters(self, stage: str | None = None, most: int = 10) -> Clusters:
+    def clusters(self, stage: str | None = None, most: int = 10) -> ledger.Clusters:
         """Return the largest clusters of duplicates, each with a diff of two of its original documents.
 
         If a later stage removes the kept document of a cluster as a duplicate, the cluster joins that of the document
@@ -276,9 +249,9 @@ class Crawl:
         Raises:
             LedgerError: the crawl has not passed this stage, or ``most`` is less than 1.
         """
-        stages = [row.stage for row in self.funnel]
-        found = find_clusters(pads.dataset(self.ledger), stages, stage, most)
-        first = self._before(len(stages)).data
+        labels = [row.stage for row in self.funnel]
+        found = ledger.find_clusters(pads.dataset(self.ledger), labels, stage, most)
+        first = self._before(len(labels)).data
         if not {"id", "text"} <= set(first.column_names):
             return found.with_texts({}, "No diff: the documents have no column 'text'.")
         ids = pc.cast(_all_rows(first.select_columns("id"))["id"], pa.string())
@@ -286,10 +259,10 @@ class Crawl:
         chosen = first.select(places)
         return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
 
-    def contamination(self) -> Contamination:
+    def contamination(self) -> ledger.Contamination:
         """Count the documents, passages and characters of each evaluation item that ``Decontaminate`` found."""
         looked_for = [each for step in self.steps if isinstance(step, Decontaminate) for each in step.limits()]
-        return count_contamination(pads.dataset(self.edits), looked_for)
+        return ledger.count_contamination(pads.dataset(self.edits), looked_for)
 
     def removed(self, stage: str) -> "datasets.Dataset":
         """Return the documents that a stage removed, as they were before it, with the ledger's columns.
@@ -395,9 +368,9 @@ class Crawl:
         return write_output(_batches(self.data), self.steps, OUTPUTS.make(name, settings), Path(path))
 
     def _check_ids(self, needed_by: str) -> None:
-        """Raise a StageError if two documents have the same id; for a stream, the output checks it."""
+        """For a stream, the output checks that ids are unique."""
         if isinstance(self.data, datasets.Dataset) and "id" in self.data.column_names:
-            reject_duplicate_ids(pc.drop_null(_ids(self.data)), needed_by, names_rows=True)
+            stages.reject_duplicate_ids(pc.drop_null(_ids(self.data)), needed_by, names_rows=True)
 
     def _past(self, stage: Any) -> "Crawl":
         if stage.needs == "fit":
@@ -411,28 +384,28 @@ class Crawl:
             return self._with_spans(stage)
         return self._edited(stage, stage) if stage.edits else self._judged(stage)
 
-    def _judged(self, stage: Stage) -> "Crawl":
+    def _judged(self, stage: stages.Stage) -> "Crawl":
         verdicts = _all_rows(_map(self.data, partial(_verdicts, stage), stage))
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data, stage, gone, kept=pc.is_null(verdicts["rule"]))
 
-    def _edited(self, stage: Stage, edit: Stage) -> "Crawl":
+    def _edited(self, stage: stages.Stage, edit: stages.Stage) -> "Crawl":
         """Apply a stage that changes documents, through ``edit``."""
         label = self._label(stage)
-        traced = split_traced(_map(self.data, partial(trace_batch, edit), stage), label)
+        traced = ledger.split_traced(_map(self.data, partial(ledger.trace_batch, edit), stage), label)
         data, edits = traced.documents, traced.edits
         if traced.verdicts is None:
             return self._then(data, stage, edits=edits)
         gone = _entries(_ids(data), traced.verdicts, label)
         return self._then(data, stage, gone, edits, pc.is_null(traced.verdicts["rule"]))
 
-    def _with_spans(self, stage: SpanSurvey) -> "Crawl":
+    def _with_spans(self, stage: stages.SpanSurvey) -> "Crawl":
         _fit_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
             spans = stage.find(_batches(_sketches(stage, self.data)), directory)
-        return self._edited(stage, WithSpans(stage, spans))
+        return self._edited(stage, stages.WithSpans(stage, spans))
 
-    def _surveyed(self, stage: Survey) -> "Crawl":
+    def _surveyed(self, stage: stages.Survey) -> "Crawl":
         removals, label = stage.removals(_all_rows(_sketches(stage, self.data))), self._label(stage)
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"]))
         if stage.saves_index:  # it lists the documents kept by the whole crawl
@@ -440,10 +413,15 @@ class Crawl:
                 f'only a run writes an index by itself: call crawl.save_index("{label}", FOLDER) once the crawl has '
                 "passed all its stages"
             )
-        return self._then(self.data, stage, entries(removals["id"], removals, label), kept=kept)
+        return self._then(self.data, stage, ledger.entries(removals["id"], removals, label), kept=kept)
 
     def _then(
-        self, data: Any, stage: Stage, gone: pa.Table = NONE_GONE, edits: Edits = NO_EDITS, kept: Any = None
+        self,
+        data: Any,
+        stage: stages.Stage,
+        gone: pa.Table = NONE_GONE,
+        edits: ledger.Edits = ledger.NO_EDITS,
+        kept: Any = None,
     ) -> "Crawl":
         """Return the crawl after a stage: ``data``, and if any are ``gone`` only the rows in the mask ``kept``."""
         data, after = data.select(np.flatnonzero(kept)) if gone.num_rows else data, copy(self)
@@ -453,15 +431,14 @@ class Crawl:
         after.edits = pa.concat_tables([self.edits, edits.table]) if edits.table.num_rows else self.edits
         if self._funnel is not None:
             values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
-            label, rules = self._label(stage), count_rules(gone)
+            label, rules = self._label(stage), ledger.count_rules(gone)
             row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
             after._funnel = self._funnel.then(row)  # noqa: SLF001  # `after` is also a Crawl
             after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001
         return after
 
-    def _label(self, *stages: Stage) -> str:
-        """Return the label of the last of ``stages``, or of the last applied stage if none is given."""
-        return label_stages([step.name for step in (*self.steps, *stages)])[-1]
+    def _label(self, *steps: stages.Stage) -> str:
+        return stages.label_stages([step.name for step in (*self.steps, *steps)])[-1]
 
     def _before(self, steps_back: int) -> "Crawl":
         crawl = self
@@ -504,29 +481,29 @@ def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings:
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
     """Return the ledger rows of removed documents; if there are any, check that all ids are unique."""
-    gone = entries(ids, verdicts, label)
+    gone = ledger.entries(ids, verdicts, label)
     if gone.num_rows:
-        reject_duplicate_ids(ids, label)
+        stages.reject_duplicate_ids(ids, label)
     return gone
 
 
-def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dataset":
+def _map(data: "datasets.Dataset", function: Any, stage: stages.Stage) -> "datasets.Dataset":
     if not len(data):
         return datasets.Dataset(function(_all_rows(data)) if data.column_names else pa.table({}))
     settings = {"batched": True, "batch_size": BATCH, "writer_batch_size": 64, "desc": stage.name}
     return data.with_format("arrow").map(function, **settings).with_format(None)
 
 
-def _verdicts(stage: Stage, table: pa.Table) -> pa.Table:
+def _verdicts(stage: stages.Stage, table: pa.Table) -> pa.Table:
     """Return only the ids and verdicts of a batch, so that no text is copied."""
-    return stage.judge(table).add_column(0, "id", document_ids(table, stage.name))
+    return stage.judge(table).add_column(0, "id", stages.document_ids(table, stage.name))
 
 
 def _streamed(stage: Any, table: pa.Table) -> pa.Table:
     return in_one_chunk(stage(table) if stage.edits else stage.apply(table).documents)
 
 
-def _sketches(survey: Survey, data: "datasets.Dataset") -> "datasets.Dataset":
+def _sketches(survey: stages.Survey, data: "datasets.Dataset") -> "datasets.Dataset":
     return _map(data, survey.sketch, survey)
 
 
@@ -542,7 +519,7 @@ def _ids(data: "datasets.Dataset") -> pa.ChunkedArray:
     return pc.cast(_all_rows(data.select_columns("id"))["id"], pa.string())
 
 
-def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.IterableDataset":
+def _stream(data: "datasets.IterableDataset", stage: stages.Stage) -> "datasets.IterableDataset":
     if stage.needs != "batch":
         learns = "must learn from all documents first"
         why = learns if stage.needs == "fit" else "needs all documents and cannot run on a stream"

@@ -14,7 +14,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,13 +82,8 @@ def new_app(about: str, *, top: bool = False) -> App:
     )
 
 
-@dataclass
-class _Asked:
-    json: bool = False
-    verbose: bool = False
-
-
-_asked = _Asked()
+_asked = {"json": False, "verbose": False}
+"""Common options of the running command."""
 _COMMON: Mapping[str, Any] = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")],
@@ -100,7 +94,7 @@ _COMMON: Mapping[str, Any] = {
 def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*, as_json: bool, quiet: bool, verbose: bool, **settings: Any) -> None:
-        _asked.json, _asked.verbose = as_json, verbose
+        _asked.update(json=as_json, verbose=verbose)
         if quiet:  # for the processes that it starts too
             os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
         if verbose:
@@ -123,7 +117,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def answer(found: object, facts: Any = None) -> None:
     """Print the answer of a command: ``found``, or with ``--json`` the JSON-ready ``facts`` (or ``found``)."""
-    if not _asked.json:
+    if not _asked["json"]:
         show(found)
         return
     values = _display().facts_of(found if facts is None else facts)
@@ -176,7 +170,8 @@ def _all_commands(
 
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run, or a URL of one.", metavar="RUN")]
-NumProc = Annotated[int, typer.Option(min=1, help="Number of processes. The output does not depend on it.")]
+NUM_PROC = "Number of processes. The output does not depend on it."
+NumProc = Annotated[int, typer.Option(min=1, help=NUM_PROC)]
 ShardsFrom = Annotated[
     str | None, typer.Option("--from", help="Format of token shards that do not record it, such as nanogpt.")
 ]
@@ -187,17 +182,6 @@ VocabularySize = Annotated[int | None, typer.Option(help="Token ids of shards mu
 def set_option(about: str) -> Any:
     """Return the option ``--set``, which may come several times."""
     return typer.Option("--set", help=f"{about} Repeatable.", metavar="FIELD=VALUE")
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Keep what is imported within the block out of the garbage collector."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 @contextmanager
@@ -234,7 +218,7 @@ def main() -> None:
         misspelled.show()  # type: ignore[attr-defined]  # a command line raises only those of click, which have it
         sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:
-        if _asked.verbose:
+        if _asked["verbose"]:
             show("".join(traceback.format_exception(wrong)), error=True, end="")
         show(f"{type(wrong).__name__}: {wrong}", error=True)
         for note in getattr(wrong, "__notes__", ()):

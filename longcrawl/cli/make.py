@@ -7,6 +7,7 @@ import typer
 
 import longcrawl as lc
 from longcrawl.cli.commands import (
+    NUM_PROC,
     EndOfText,
     NumProc,
     RunFolder,
@@ -14,7 +15,6 @@ from longcrawl.cli.commands import (
     VocabularySize,
     answer,
     app,
-    importing,
     set_option,
     stoppable,
 )
@@ -81,10 +81,10 @@ def train_classifier(
     """
     from longcrawl.sources.text import without_set
 
-    settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs}
+    settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs, "seed": seed}
     with without_set():
         sides = _open_texts(good, text_field), _open_texts(bad, text_field)
-        answer(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))
+        answer(lc.text.train_classifier(*sides, out, held_out=held_out, **settings))
 
 
 def _open_texts(name: str, text_field: str) -> "lc.Crawl":
@@ -136,12 +136,10 @@ def run(
 
         answer(preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
         return
-    with importing():
-        run_recipe = lc.run
     engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():
         estimate = lc.Plan.load(planned) if planned else None
-        answer(run_recipe(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
+        answer(lc.run(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
 
 
 @app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
@@ -198,15 +196,19 @@ def plan(
     if save is not None and cores is not None:
         raise RunError("--save is for a plan that a run is compared with, not for one of a cluster: leave it out")
     settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
-    if cores is not None:
-        with stoppable():
-            answer(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
-        return
     with stoppable():
+        if cores is not None:
+            answer(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
+            return
         made = lc.plan(recipe, **settings)
     answer(made)
     if save is not None:
         made.save(save)
+
+
+def _also_snake(option: str, about: str, snake: str = "", **settings: Any) -> Any:
+    """Return an option that is also spelled as in GPT-Simple, with underscores."""
+    return typer.Option(option, snake or f"--{option[2:].replace('-', '_')}", help=about, **settings)
 
 
 @app.command(epilog="Example: longcrawl tokenize texts.jsonl --tokenizer gpt2 --max-length 2048 --output-dir tokenized")
@@ -217,54 +219,35 @@ def tokenize(
             help="Documents: a folder, file, URL or glob, or a dataset of the Hub.", metavar="INPUT", show_default=False
         ),
     ] = None,
-    output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", "--output_dir", help="Folder to write.", show_default=False)
-    ] = None,
+    output_dir: Annotated[Path | None, _also_snake("--output-dir", "Folder to write.", show_default=False)] = None,
     tokenizer: Annotated[
         str,
-        typer.Option(
+        _also_snake(
             "--tokenizer",
+            "A tokenizer file or folder, a Hub id, or `trained` to train a byte-level BPE on the input.",
             "--tokenizer_path",
-            help="A tokenizer file or folder, a Hub id, or `trained` to train a byte-level BPE on the input.",
         ),
     ] = "gpt2",
     max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length", "--max_length", help="Cut documents into windows of so many tokens; whole if left out."
-        ),
+        int | None, _also_snake("--max-length", "Cut documents into windows of so many tokens; whole if left out.")
     ] = None,
-    overlap_size: Annotated[
-        int, typer.Option("--overlap-size", "--overlap_size", help="Tokens that two windows share; at most half.")
-    ] = 0,
+    overlap_size: Annotated[int, _also_snake("--overlap-size", "Tokens that two windows share; at most half.")] = 0,
     overlap_probability: Annotated[
-        float | None,
-        typer.Option(
-            "--overlap-probability", "--overlap_probability", help="Share of documents that overlap; 1 if left out."
-        ),
+        float | None, _also_snake("--overlap-probability", "Share of documents that overlap; 1 if left out.")
     ] = None,
-    min_text_length: Annotated[
-        int, typer.Option("--min-text-length", "--min_text_length", help="Leave out documents of fewer characters.")
-    ] = 0,
-    num_proc: Annotated[
-        int,
-        typer.Option(
-            "--num-proc", "--num_workers", min=1, help="Number of processes. The output does not depend on it."
-        ),
-    ] = 1,
+    min_text_length: Annotated[int, _also_snake("--min-text-length", "Leave out documents of fewer characters.")] = 0,
+    num_proc: Annotated[int, _also_snake("--num-proc", NUM_PROC, "--num_workers", min=1)] = 1,
     to: Annotated[
         str, typer.Option("--format", help="Format to write: gpt-simple, datatrove, megatron or nanogpt.")
     ] = "gpt-simple",
     builder: Annotated[
-        str | None,
-        typer.Option("--source", help="Source that reads INPUT; guessed by its files' names if left out."),
+        str | None, typer.Option("--source", help="Source that reads INPUT; guessed by its files' names if left out.")
     ] = None,
     overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
-    input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
+    input_dir: Annotated[str | None, _also_snake("--input-dir", "The same as INPUT.")] = None,
     *,
     probabilistic_overlap: Annotated[
-        bool,
-        typer.Option("--probabilistic-overlap", "--probabilistic_overlap", help="Let 0.7 of documents overlap, not 1."),
+        bool, _also_snake("--probabilistic-overlap", "Let 0.7 of documents overlap, not 1.")
     ] = False,
 ) -> None:
     """Tokenise documents into token shards.
@@ -273,25 +256,12 @@ def tokenize(
     """
     if (source is None) == (input_dir is None) or output_dir is None:
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
-    with importing():
-        tokenize_files = lc.tokenize
     share = 0.7 if probabilistic_overlap else 1.0  # as GPT-Simple has it
+    settings: dict[str, Any] = {"max_length": max_length, "min_text_length": min_text_length, "num_proc": num_proc}
+    settings |= {"overlap_size": overlap_size, "format": to, "builder": builder, "overrides": overrides or ()}
+    settings["overlap_probability"] = share if overlap_probability is None else overlap_probability
     with stoppable():
-        answer(
-            tokenize_files(
-                source or input_dir or "",
-                output_dir,
-                tokenizer,
-                max_length=max_length,
-                overlap_size=overlap_size,
-                num_proc=num_proc,
-                format=to,
-                builder=builder,
-                min_text_length=min_text_length,
-                overlap_probability=overlap_probability if overlap_probability is not None else share,
-                overrides=overrides or (),
-            )
-        )
+        answer(lc.tokenize(source or input_dir or "", output_dir, tokenizer, **settings))
 
 
 @app.command(epilog="Example: longcrawl convert shards/a.ds shards/a.bin --to megatron")
@@ -406,14 +376,8 @@ def push(
         raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
     with stoppable():
         visibility: Literal["private", "public"] = "private" if private else "public"
-        # The word is checked by the function: what is typed is plain text here.
-        settings: dict[str, Any] = {
-            "dry_run": dry_run,
-            "instead_of": instead_of,
-            "tables": tables,
-            "num_proc": num_proc,
-        }
-        answer(lc.push(folder, repo, visibility, **settings))
+        words: dict[str, Any] = {"tables": tables}  # checked by the function
+        answer(lc.push(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of, num_proc=num_proc, **words))
 
 
 @app.command(epilog="Example: longcrawl fetch longcrawl64 --repo ORG/NAME --rows 2048 --context 16384 --out rows")

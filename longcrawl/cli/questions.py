@@ -85,22 +85,16 @@ def _describe(registry: "Registry[Any]", name: str) -> None:
     from longcrawl.core.registry import describe_fields, describe_kind, presets_of
 
     kind = registry.find(name)
-    rows = describe_fields(kind)
-    presets = sorted(presets_of(kind))
-    about = registry.implementation(kind)
+    rows, presets, about = describe_fields(kind), sorted(presets_of(kind)), registry.implementation(kind)
     package = f" of {about['package']} {about['version']}" if "package" in about else ""
-    fields = table(["field", "takes", "default"], rows)
-    text = "\n".join(
-        [
-            as_lines([f"{kind.name}{package}"]),
-            printable(describe_kind(kind)),
-            "",
-            str(fields) if rows else "It has no fields.",
-            *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
-        ]
-    )
-    named = [dict(zip(("field", "takes", "default"), row, strict=True)) for row in rows]
-    answer(text, {"name": kind.name, "about": describe_kind(kind), "fields": named, "presets": presets, **about})
+    titles = ("field", "takes", "default")
+    text = [as_lines([f"{kind.name}{package}"]), printable(describe_kind(kind)), ""]
+    text.append(str(table(titles, rows)) if rows else "It has no fields.")
+    if presets:
+        text.append(as_lines([f"presets  {', '.join(presets)}"]))
+    named = [dict(zip(titles, row, strict=True)) for row in rows]
+    facts = {"name": kind.name, "about": describe_kind(kind), "fields": named, "presets": presets, **about}
+    answer("\n".join(text), facts)
 
 
 @app.command(epilog="Example: longcrawl funnel quickstart --rates")
@@ -206,7 +200,7 @@ def inspect(
         from longcrawl.publish import questions
 
         analysis, counted = lc.analysis(path), questions.counted(path)
-        tables = [text for text in (str(analysis), *map(str, counted)) if text]
+        tables = filter(None, map(str, (analysis, *counted)))
         answer("\n\n".join([str(found), *tables]), {"inspection": found, "analysis": analysis, "counted": counted})
     else:
         raise LongCrawlError(

@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import longcrawl as lc
 from longcrawl.cli.questions import USUAL
@@ -22,7 +20,7 @@ from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
 from longcrawl.kernels.compiling import at_first_compile, count_compiled
-from longcrawl.run.compile_ahead import documents
+from longcrawl.run.compile_ahead import documents, made_up
 from longcrawl.run.engines.local import map_tasks, usable_cpus
 from longcrawl.run.recipe import parse_recipe
 
@@ -33,6 +31,14 @@ SHAPES: dict[str, Sequence[Any]] = {
     "rectangle": [{"truncate": {"n": 64}}, {"shuffle": {"seed": 0}}, {"roll": {"seed": 0}}, {"rectangle": {}}],
 }
 """What follows on tokens, the output last."""
+APPLIED = (
+    ("gopher_quality", "gopher_repetition", "fine_web_quality"),
+    ("line_corrections", "c4_quality"),
+    ("personal_data",),
+    ("signals",),
+    ("extract_text",),
+)
+"""Stages that are applied to made-up documents; those of a task share kernels."""
 
 
 def compile_kernels(num_proc: int | None = None) -> str:
@@ -51,21 +57,10 @@ def tasks() -> list[Callable[[Path], object]]:
     """Return functions of a folder that compile kernels, in tasks that share few; the longest tasks are first."""
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
-    others = [
-        normalize,
-        find_long_range,
-        relate,
-        score_by_classifier,
-        find_personal_data,
-        decontaminate,
-        filter_urls,
-        count_signals,
-        extract,
-        read_lines,
-        read_archive,
-        read_release,
-    ]
-    return [explain, judge, correct, compare, verify_pairs, *written, *searched, *others]
+    applied = [partial(apply, stages) for stages in APPLIED]
+    fitted = [normalize, find_long_range, relate, score_by_classifier]
+    others = [decontaminate, filter_urls, read_lines, read_archive, read_release]
+    return [explain, *applied, compare, verify_pairs, *written, *searched, *fitted, *others]
 
 
 def prepare(folder: Path) -> None:
@@ -85,17 +80,12 @@ def explain(_: Path) -> None:
         str(lc.text.explain(text, stages, "en"))
 
 
-def judge(_: Path) -> None:
-    """Judge by Gopher's rules, of which all definitions share a kernel, and by FineWeb's."""
-    for stage in (lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()):
-        stage.apply(documents())
-
-
-def correct(_: Path) -> None:
-    """Edit lines by RefinedWeb's and C4's rules."""
-    for kind in (lc.text.LineCorrections, lc.text.C4Quality):
-        kind().apply(documents())
-        kind().trace(documents())
+def apply(stages: Sequence[str], _: Path) -> None:
+    """Apply stages to made-up documents."""
+    for stage in (STAGES.make(name, {"engine": "blocks"} if name == "extract_text" else {}) for name in stages):
+        stage.apply(made_up())
+        if stage.edits:
+            stage.trace(made_up())
 
 
 def compare(folder: Path) -> None:
@@ -159,11 +149,6 @@ def relate(folder: Path) -> None:
     lc.tokens.Buckets((8,), planner="interleaved", chunk_tokens=2).plan([9, 3, 2])
 
 
-def find_personal_data(_: Path) -> None:
-    """Look for personal data."""
-    lc.text.PersonalData().apply(documents())
-
-
 def filter_urls(folder: Path) -> None:
     """Look URLs up in block lists."""
     listed = folder / "lists" / "porn"
@@ -171,13 +156,6 @@ def filter_urls(folder: Path) -> None:
     (listed / "domains").write_text("example1.org\n")
     (listed / "urls").write_text("example2.org/page\n")
     lc.text.UrlFilter(lists=str(listed.parent), categories=("porn",)).apply(documents())
-
-
-def extract(_: Path) -> None:
-    """Extract the text of pages."""
-    table = documents()
-    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
-    lc.text.ExtractText(engine="blocks").apply(table.append_column("html", pa.array(pages, pa.large_string())))
 
 
 def read_lines(folder: Path) -> None:
@@ -214,13 +192,7 @@ def read_archive(folder: Path) -> None:
 def _read_all(name: str, settings: dict[str, Any]) -> None:
     source = make_source(name, settings)
     for part in source.splits()["train"]:
-        for _ in source.read(part, BadFiles()):
-            pass
-
-
-def count_signals(_: Path) -> None:
-    """Count RedPajama-V2's signals."""
-    lc.text.Signals().apply(documents())
+        list(source.read(part, BadFiles()))
 
 
 def write(shape: str, folder: Path) -> None:
@@ -243,12 +215,13 @@ def write(shape: str, folder: Path) -> None:
 
 def _read(shape: str, written: Path) -> Iterator[Any]:
     if shape == "rectangle":
-        return iter(lc.loading.Rectangle(written, batch_size=2).read(0).values())
-    windows = lc.loading.Windows(written, 16) if shape == "datatrove" else None
-    packed = lc.loading.Packed(written, max_length=64, batch_size=1) if shape == "gpt-simple" else None
-    mixture = lc.loading.WindowMixture({"all": windows}, {"all": 1}) if windows else None
-    feeds = (each for each in (mixture, packed) if each is not None)
-    return chain(windows[0].values() if windows else (), *(each.read(0).values() for each in feeds))
+        yield from lc.loading.Rectangle(written, batch_size=2).read(0).values()
+    elif shape == "datatrove":
+        windows = lc.loading.Windows(written, 16)
+        yield from windows[0].values()
+        yield from lc.loading.WindowMixture({"all": windows}, {"all": 1}).read(0).values()
+    elif shape == "gpt-simple":
+        yield from lc.loading.Packed(written, max_length=64, batch_size=1).read(0).values()
 
 
 def _compile(folder: Path, number: int) -> int:

@@ -49,15 +49,13 @@ class Lengths:
         known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
         bins = np.frexp(known.astype(np.float64))[1]
         documents, total = np.bincount(bins), np.bincount(bins, known)
-        places = [int(place) for place in np.flatnonzero(documents)]
+        places = np.flatnonzero(documents).tolist()
         return cls(unit, *({place: int(row[place]) for place in places} for row in (documents, total)))
 
     def __add__(self, other: "Lengths") -> "Lengths":
-        documents, total = ({**mine} for mine in (self.documents, self.total))
-        for number in other.documents:
-            documents[number] = documents.get(number, 0) + other.documents[number]
-            total[number] = total.get(number, 0) + other.total[number]
-        return Lengths(self.unit, dict(sorted(documents.items())), dict(sorted(total.items())))
+        pairs = (self.documents, other.documents), (self.total, other.total)
+        bins = sorted(self.documents.keys() | other.documents.keys())
+        return Lengths(self.unit, *({each: one.get(each, 0) + two.get(each, 0) for each in bins} for one, two in pairs))
 
     @property
     def bins(self) -> range:
@@ -80,10 +78,8 @@ class Lengths:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Lengths":
         """Make a histogram from the values of :meth:`as_dict`."""
-        documents, total = (
-            {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
-        )
-        return cls(values["unit"], documents, total)
+        names = ("documents", "total")
+        return cls(values["unit"], *({int(bin_): count for bin_, count in values[name].items()} for name in names))
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,15 +100,8 @@ class Analysis(Tabular):
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, which :meth:`from_dict` reads."""
-        return {
-            "documents": self.documents,
-            "lengths": [each.as_dict() for each in self.lengths],
-            "domains": dict(self.domains),
-            "distinct_domains": self.distinct_domains,
-            "domains_error": self.domains_error,
-            "without_url": self.without_url,
-            "languages": dict(self.languages),
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"lengths": [each.as_dict() for each in self.lengths]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
@@ -176,30 +165,28 @@ class DomainCounts:
         self.distinct = 0
         self._most = most
 
-    def add(self, counts: Mapping[str, int]) -> None:
-        """Add the counts of one file, by domain."""
-        self.counts.update(counts)
-        self._forget_rare()
-
     def merge(self, other: "DomainCounts") -> None:
         """Add the counts of another counter; the errors add up, as both may have dropped the same domain."""
         self.error += other.error
         self.distinct = max(self.distinct, other.distinct)
         self.add(other.counts)
 
-    def _forget_rare(self) -> None:
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add the counts of one file, by domain."""
+        self.counts.update(counts)
         self.distinct = max(self.distinct, len(self.counts))
         if len(self.counts) > 2 * self._most:
-            ranked = self._ranked()
+            ranked = _ranked(self.counts)
             self.counts = Counter(dict(ranked[: self._most]))
             self.error += ranked[self._most][1]
 
     def largest(self) -> list[tuple[str, int]]:
         """Return the 100 domains with most documents; ties are sorted by name."""
-        return self._ranked()[:LARGEST]
+        return _ranked(self.counts)[:LARGEST]
 
-    def _ranked(self) -> list[tuple[str, int]]:
-        return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+
+def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 Reader = Callable[[list[str]], Iterator[pa.Table]]
@@ -213,10 +200,16 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
         CorruptionError: a file cannot be read.
     """
     counts = _Counts()
+    count = partial(_count, documents.files, documents.format)
     with progress_bar(total=len(documents.files), desc="analyse", unit=" files") as bar:
-        for each in _in_order(documents, engine):
-            counts.add(each)
-            bar.update()
+        waiting: dict[int, _Counts] = {}
+        turn = 0
+        for number, counted in engine.tasks(count, range(len(documents.files))):
+            waiting[number] = counted
+            while turn in waiting:  # in the order of files, so that the dropped domains do not depend on timing
+                counts.add(waiting.pop(turn))
+                turn += 1
+                bar.update()
     return counts.analysis()
 
 
@@ -263,20 +256,8 @@ class _Counts:
             self.domains.distinct,
             self.domains.error,
             self.without_url,
-            dict(sorted(self.languages.items(), key=lambda item: (-item[1], item[0]))),
+            dict(_ranked(self.languages)),
         )
-
-
-def _in_order(documents: pads.FileSystemDataset, engine: Engine) -> Iterator[_Counts]:
-    """Yield the counts of each file in file order, so that the dropped domains do not depend on timing."""
-    waiting: dict[int, _Counts] = {}
-    turn = 0
-    count = partial(_count, documents.files, documents.format)
-    for number, counts in engine.tasks(count, range(len(documents.files))):
-        waiting[number] = counts
-        while turn in waiting:
-            yield waiting.pop(turn)
-            turn += 1
 
 
 def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:

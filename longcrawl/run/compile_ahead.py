@@ -122,9 +122,9 @@ def made_up() -> pa.Table:
     """Return made-up documents with every column that stages usually read."""
     table = documents()
     pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
+    made = table.append_column("html", pa.array(pages, pa.large_string()))
     tokens = pa.array([[number, 1, 2, 3] for number in range(DOCUMENTS)], pa.list_(pa.uint16()))
-    made = table.append_column("html", pa.array(pages, pa.large_string())).append_column("tokens", tokens)
-    return made.append_column("n_tokens", pa.array([4] * DOCUMENTS, pa.int64()))
+    return made.append_column("tokens", tokens).append_column("n_tokens", pa.array([4] * DOCUMENTS, pa.int64()))
 
 
 def documents() -> pa.Table:
@@ -136,9 +136,8 @@ def documents() -> pa.Table:
         texts.append("\n".join(lines) if number % 5 else SENTENCES[0] * 40)
     urls = [f"http://www.example{number % 7}.org/page/{number}?from=list" for number in range(DOCUMENTS)]
     ids = [f"document-{number}" for number in range(DOCUMENTS)]
-    return pa.table(
-        {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
-    )
+    columns = {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
+    return pa.table(columns)
 
 
 if __name__ == "__main__":

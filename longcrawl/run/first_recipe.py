@@ -125,10 +125,7 @@ _OF_TEXTS: Mapping[str, Any] = {
 
 
 def first_recipe(
-    name: str,
-    text_field: str | None = None,
-    file_format: str | None = None,
-    encoding: str | None = None,
+    name: str, text_field: str | None = None, file_format: str | None = None, encoding: str | None = None
 ) -> str:
     """Return a commented recipe in YAML that reads the named documents.
 
@@ -162,13 +159,7 @@ def first_recipe(
     return text
 
 
-def write_first_recipe(
-    name: str,
-    out: Path,
-    text_field: str | None = None,
-    file_format: str | None = None,
-    encoding: str | None = None,
-) -> str:
+def write_first_recipe(name: str, out: Path, *fields: str | None) -> str:
     """Write the recipe of :func:`first_recipe` and return a message with the commands to type next.
 
     Raises:
@@ -178,7 +169,7 @@ def write_first_recipe(
         raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
     if out.exists():
         raise RecipeError(f"{out} is there already: choose another name with --out, or remove it")
-    made = first_recipe(name, text_field, file_format, encoding)
+    made = first_recipe(name, *fields)
     with writing(out, RecipeError, "choose another name with --out"):
         write_text(out, made)
     run = f"longcrawl run {shlex.quote(str(out))} --out {shlex.quote(out.stem)}"
@@ -192,8 +183,7 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
     # Files that are a single document have no fields.
     first = next((part for part in parts if has_ending(part.name, RECORDS)), parts[0])
     known = _parquet_texts(first)
-    found = next((field for field in fields if field in known), None)
-    if found is not None:
+    if (found := next((field for field in fields if field in known), None)) is not None:
         return {} if found == "text" else {"text_field": found}
     # If the footer lists text fields and none of ours is among them, one read raises the error that lists them.
     for field in fields[:1] if known else fields:

@@ -6,8 +6,7 @@ The folder of a finished run holds:
 * ``ledger/*.parquet``, a row per removed document; ``edits/*.parquet``, a row per changed place in a document;
 * ``index/STAGE/``, for each survey with ``index="save"``: an index of the kept documents for later datasets;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, reports of stages,
-  SHA-256 of every file and, at the end, its own;
+* ``manifest.json``, written last, with the SHA-256 of every file and, at the end, its own;
 * ``plan.json``, if a plan was given: its figures beside the actual ones, times included. The manifest does not list it.
 
 Until then ``work/`` holds the finished work. Times, worker counts and process ids are written only to ``work/`` and
@@ -29,17 +28,7 @@ from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.core.outputs import RESULTS, Writer, mark_related
 from longcrawl.core.stages import Segment, SpanSurvey, Stage, Survey, next_segments
 from longcrawl.errors import DISK_FULL, RunError, warn_user
-from longcrawl.io.files import (
-    bring_folder,
-    drop,
-    file_entries,
-    is_there,
-    names_in,
-    remove,
-    remove_partial,
-    url_of,
-    write_text,
-)
+from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import inputs, segments
 from longcrawl.run.analysis import analyse
@@ -114,17 +103,17 @@ def run(
     with inputs.run_folder(out) as folder:
         inputs.reject_other_contents(folder, chosen)
         costs: dict[str, StageCost] = {}
-        if is_there(folder / MANIFEST):
+        if files.is_there(folder / MANIFEST):
             manifest = read_manifest(folder)
         else:
             check_order(chosen)
             inputs.check_output(chosen)
             manifest, costs = _work_on(chosen, folder, engine or Local(num_proc), plan)
-        drop(folder / WORK)
+        files.drop(folder / WORK)
         shutil.rmtree(folder / WORK, ignore_errors=True)
-        bring_folder(folder / chosen.output.name)
+        files.bring_folder(folder / chosen.output.name)
         batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
-        written = url_of(folder) or str(Path(out))
+        written = files.url_of(folder) or str(Path(out))
     rates = RemovalRates.from_manifest(manifest)
     found = rates, manifest["output"], batch, len(manifest["bad_files"]), time.monotonic() - started
     checked = plan.against(manifest, costs) if plan is not None else ()
@@ -152,7 +141,7 @@ def _work_on(
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         # List the folder: on a shared file system, a machine may cache for a while that a file does not exist.
-        with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leading:
+        with engine.hold(folder / WORK, lambda: MANIFEST in files.names_in(folder)) as leading:
             if leading is not None:
                 with compiling_ahead(recipe, folder / WORK):
                     return _finish(recipe, folder, leading, plan)
@@ -186,7 +175,7 @@ def _finish(
             again.add(damaged.problem)
             warn_user(f"{damaged.problem}; what it was made for is made again")
             for path in damaged.stale:
-                remove(path)
+                files.remove(path)
 
 
 class _Job:
@@ -202,7 +191,7 @@ class _Job:
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.read: Sequence[dict[str, Any]] = ()
-        """Counts of the first segment, which reads the source, for each part."""
+        """Counts of the first segment, which reads the source, by part."""
         self.reports: dict[str, list[str]] = {}
         self.costs = RunCosts(self.work)
         self.sizes = [local_bytes(part) or 0 for part in self.parts]
@@ -213,9 +202,9 @@ class _Job:
         self.markers: list[Path] = []
 
     def finish(self) -> dict[str, Any]:
-        if is_there(self.folder / MANIFEST):
+        if files.is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
-        remove_partial(self.folder, IDLE)
+        files.remove_partial(self.folder, IDLE)
         fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
         inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
         for label, stage in self.recipe.stages:
@@ -234,19 +223,19 @@ class _Job:
         self.costs.add_disk(self.ended_by)
         if self.plan is not None:
             manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
-            remove(self.folder / PLAN)
+            files.remove(self.folder / PLAN)
             self.plan.save(self.folder / PLAN, self.plan.against(manifest, self.costs.stages))
-        remove_partial(self.folder)
-        write_text(self.folder / MANIFEST, seal(manifest))
+        files.remove_partial(self.folder)
+        files.write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
 
     def _write_recipe(self) -> None:
         """Write the recipe; remove the unfinished output of another recipe first."""
         written = self.folder / "recipe.yaml"
-        if is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
-            remove(self.folder / self.recipe.output.name)
-            remove(self.work / segments.WRITTEN)
-        write_text(written, self.recipe.as_yaml())
+        if files.is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
+            files.remove(self.folder / self.recipe.output.name)
+            files.remove(self.work / segments.WRITTEN)
+        files.write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one does the first pass of the output."""
@@ -441,7 +430,7 @@ class _Job:
                 )
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
-        bring_folder(self.folder, without=WORK)
+        files.bring_folder(self.folder, without=WORK)
         about = {key: value for key, value in written.items() if key != "files"}
         manifest = {
             "longcrawl_run": VERSION,
@@ -461,7 +450,7 @@ class _Job:
             "indexes": inputs.indexes_used(self.recipe.stages),
         }
         manifest |= {name: found for name, found in described.items() if found}
-        files = segments.check_results(self.folder, self.markers, self.engine)
+        results = segments.check_results(self.folder, self.markers, self.engine)
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if (lengths := inputs.source_lengths(self.read)) is not None:
@@ -472,5 +461,5 @@ class _Job:
         manifest |= {name: found for name, found in described.items() if found}
         self.engine.check()
         write_card(self.folder, manifest)
-        manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
+        manifest["files"] = dict(sorted((results | files.file_entries(self.folder, [CARD])).items()))
         return manifest

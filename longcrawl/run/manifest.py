@@ -76,7 +76,7 @@ class RunCosts:
 
 
 OUTSIDE = 5
-"""Number of figures outside of a plan's intervals that a summary lists."""
+"""Largest number of figures outside of a plan's intervals that a summary lists."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,6 @@ TOKEN_TABLES = "tokens"  # noqa: S105  # of a model, not of a server
 PLAN = "plan.json"
 """File with planned and actual figures; times differ from run to run, so the manifest does not list it."""
 VERSION = 1
-"""Version of the manifest's format."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "recipe": ("name", "about", "source", "stages", "outputs", "card", "reference"),
     "digest": (),
@@ -287,11 +286,7 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the files that a run read for each part.
-
-    >>> input_names({"inputs": {"a.jsonl": [{"file": "raw/a.jsonl", "bytes": 7}]}})
-    {'a.jsonl': ['raw/a.jsonl']}
-    """
+    """Return the files that a run read for each part."""
     return {part: [file["file"] for file in files] for part, files in manifest["inputs"].items()}
 
 

@@ -1,29 +1,23 @@
 """Parts of a run: their ids, the tasks that process them, and their stored files.
 
 Stages that look at one document at a time run one after the other on each table. Only the documents that the last of
-them kept and the ledger entries of all are written: documents that the first rule removes are never written anywhere.
+them kept and the ledger entries of all are written. A part is done when its marker exists, which is written last and
+covers all files of the part, see :mod:`longcrawl.io.structured`. A segment without stages between two surveys stores no
+documents: they are those of the segment before, minus the rows that its survey removed.
 
-A part is done when its marker exists. The marker is written last and covers all files of the part, see
-:mod:`longcrawl.io.structured`; files are compared with it before they are read. A segment without stages between two
-surveys stores no documents: they are those of the segment before, minus the rows that its survey removed. Removed rows
-are stored in a file per input, so that an input need not search the ids of all removed documents for its own.
-
-A source lists each file as a part. A run writes and syncs several files for every part and calls stages for its tables:
-for 2,000 short texts this took 18 of 19 CPU seconds (``benchmarks/small_files.py``). So consecutive small parts are
-merged into one part of the run, made of pieces. Documents keep their order and ids, and the manifest and errors name
-the pieces.
+A source lists each file as a part. For 2,000 short texts, the files and stage calls of each part took 18 of 19 CPU
+seconds (``benchmarks/small_files.py``). So consecutive small parts are merged into one part of the run, made of pieces.
+Documents keep their order and ids, and the manifest and errors name the pieces.
 
 The ledger, takedowns and every stage that removes documents identify a document by its id, so ids must be unique. To
 find a file that was downloaded twice before hours of work, sources list ids without texts if that is much faster than
 reading (:meth:`Source.list_ids`): in a WARC file 0.05 ms a page, against 2 ms with the fastest extraction. The hashes
-of all ids are compared, 8 bytes per document. Only parts with equal hashes are then read, without any stage, to compare
-the ids in full.
+of all ids are compared, 8 bytes per document; only parts with equal hashes are then read to compare the ids in full.
 
 ``on_duplicate_ids``, a field of a recipe's ``source``, decides what to do with duplicates. "error", the default, stops
-the run. Ids that a source cannot list, such as those of remote files, are then hashed while the first segment reads
-them; so are those of a single small file (:func:`is_soon_read`). "keep_first" reads parts that cannot be listed an
-extra time. It keeps the first document of each id, in the order of parts and rows, even if a later stage removes that
-one; funnel and ledger count the others under ``duplicate_ids``.
+the run; ids that a source cannot list are hashed while the first segment reads them. "keep_first" keeps the first
+document of each id, in the order of parts and rows, even if a later stage removes that one; funnel and ledger count the
+others under ``duplicate_ids``.
 """
 
 import os
@@ -41,20 +35,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core import ledger
 from longcrawl.core.batches import hold_texts, release_texts, text_lengths
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
-from longcrawl.core.ledger import (
-    DUPLICATE_IDS,
-    EDITS,
-    LEDGER,
-    LEDGER_SCHEMA,
-    count_edits,
-    count_rules,
-    edit_writer,
-    entries,
-)
 from longcrawl.core.outputs import Writer
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
@@ -76,8 +61,7 @@ def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
     if not found.names(file):
         return np.empty(0, np.int64)
     found.check(file)
-    rows: npt.NDArray[np.int64] = read_table(file, ["row"])["row"].to_numpy()
-    return rows
+    return np.asarray(read_table(file, ["row"])["row"], np.int64)
 
 
 def mark_rows(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Array]]:
@@ -140,9 +124,11 @@ def _kept(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
 def sketches(
     work: Path, segment: int, numbers: Iterable[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield a survey's sketches of these inputs, or some columns of them."""
+    """Yield a survey's sketches of these inputs, or some columns of them, after comparing files with their markers."""
     for number in numbers:
-        yield from tables_of(stored(work, segment, number, "sketches"), columns)
+        file = part_file(work, segment, number, "sketches")
+        Marker.open(part_marker(work, segment, number), file)
+        yield from tables_of(file, columns)
 
 
 def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
@@ -165,10 +151,8 @@ def keep_spans(work: Path, segment: int, share: Any) -> None:
 
 def sketch_bytes(work: Path, segment: int, number: int) -> int:
     """Return the size in bytes of a survey's sketches of one input on disk, from its marker."""
-    marker = part_marker(work, segment, number)
-    return int(
-        Marker.open(marker).resolved_files()[str(part_file(work, segment, number, "sketches").resolve())]["bytes"]
-    )
+    files = Marker.open(part_marker(work, segment, number)).resolved_files()
+    return int(files[str(part_file(work, segment, number, "sketches").resolve())]["bytes"])
 
 
 def stored_rows(work: Path, segment: int, number: int) -> int:
@@ -195,13 +179,6 @@ def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.T
             yield batches.schema.empty_table()
         for number in range(batches.num_record_batches):
             yield pa.Table.from_batches([batches.get_batch(number)])
-
-
-def stored(work: Path, segment: int, number: int, kind: str) -> Path:
-    """Return the path of a file of a finished part, after comparing it with the part's marker."""
-    file = part_file(work, segment, number, kind)
-    Marker.open(part_marker(work, segment, number), file)
-    return file
 
 
 def part_file(work: Path, segment: int, number: int, kind: str) -> Path:
@@ -233,7 +210,11 @@ def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = No
     else:
         counts = _gathered(parts)
     left = iter(parts)
-    return [_as_one(tuple(islice(left, count))) for count in counts]
+    groups = [tuple(islice(left, count)) for count in counts]
+    return [
+        some[0] if len(some) == 1 else Part(some[0].name, tuple(file for each in some for file in each.files), some)
+        for some in groups
+    ]
 
 
 def _gathered(parts: Sequence[Part]) -> list[int]:
@@ -255,12 +236,6 @@ def local_bytes(part: Part) -> int | None:
         return sum(os.stat(file).st_size for file in part.files) if part.files else None  # noqa: PTH116  # 100,000 files
     except OSError:
         return None
-
-
-def _as_one(pieces: tuple[Part, ...]) -> Part:
-    if len(pieces) == 1:
-        return pieces[0]
-    return Part(pieces[0].name, tuple(file for piece in pieces for file in piece.files), pieces)
 
 
 def read_gathered(
@@ -322,13 +297,16 @@ def id_tasks(work: Path, source: Source, parts: Sequence[Part], policy: OnDuplic
     """Return a task for each part; none if the source's ids are always unique."""
     if source.unique_ids:
         return []
-    soon = is_soon_read(parts)
-    waits = [policy == "error" and (soon or not _can_list(source, part)) for part in parts]
-    return [IdTask(work, number, part, source, policy, waits[number]) for number, part in enumerate(parts)]
+    size = local_bytes(parts[0]) if len(parts) == 1 else None
+    soon = size is not None and size <= SOON
 
+    def waits(part: Part) -> bool:
+        return soon or any(source.list_ids(piece) is None for piece in part.each())
 
-def _can_list(source: Source, part: Part) -> bool:
-    return all(source.list_ids(piece) is not None for piece in part.each())
+    return [
+        IdTask(work, number, part, source, policy, policy == "error" and waits(part))
+        for number, part in enumerate(parts)
+    ]
 
 
 def list_ids(task: IdTask) -> dict[str, Any]:
@@ -356,13 +334,6 @@ def write_hashes(work: Path, number: int, hashes: Sequence[Hashes]) -> Path:
     return file
 
 
-def is_soon_read(parts: Sequence[Part]) -> bool:
-    """Return whether there is a single small local part, whose ids can wait to be compared until it has been read."""
-    files = [Path(file) for part in parts for file in part.files]
-    there = files and all(map(Path.is_file, files))
-    return bool(len(parts) == 1 and there and sum(file.stat().st_size for file in files) <= SOON)
-
-
 def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:
     """Return the tasks of parts with the same file sizes as another part, so that copies are found first."""
     sizes = [[Path(file).stat().st_size for file in task.part.files if Path(file).is_file()] for task in tasks]
@@ -371,10 +342,7 @@ def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:
 
 
 def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
-    """Return the documents with duplicate ids, with schema ``ROWS``, sorted by id, part and row.
-
-    Under the policy "error", only the duplicates of one id may be returned.
-    """
+    """Return documents with duplicate ids, with schema ``ROWS``, by id, part and row; for "error" perhaps of one id."""
     if not tasks:
         return ROWS.empty_table()
     file = tasks[0].work / IDS / f"meeting-{len(tasks)}.keys"
@@ -414,15 +382,6 @@ def kept_marker(work: Path) -> Path:
     return work / IDS / "kept.json"
 
 
-def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield the tables of a part without the rows that "keep_first" removes, and the ledger entries of those rows."""
-    for table, stays in mark_rows(tables, removed_rows(_file(work, number, "parquet"), kept_marker(work))):
-        ids = table["id"].filter(pc.invert(stays)).cast(pa.string())
-        values = {"id": ids, "stage": [DUPLICATE_IDS] * len(ids), "rule": ["duplicate_id"] * len(ids)}
-        empty = {name: [None] * len(ids) for name in LEDGER_SCHEMA.names if name not in values}
-        yield table.filter(stays), pa.table({**values, **empty}, schema=LEDGER_SCHEMA)
-
-
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
     """Raise a RunError if the files of a part have changed since "keep_first" listed their ids."""
     listed = Marker.read(_file(work, number, "json"))
@@ -435,19 +394,15 @@ def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
 
 
 def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, begun: bool) -> RunError:
-    """Return the error for the first document with a duplicate id.
+    """Return the error for the first document with a duplicate id, ``found`` by :func:`find_duplicates`.
 
-    Args:
-        source: the source of the run.
-        parts: the parts of the run.
-        found: the result of :func:`find_duplicates`.
-        begun: whether the first segment is done, so that a corrected run needs another folder.
+    ``begun`` is whether the first segment is done, so that a corrected run needs another folder.
     """
     first = found.sort_by([("part", "ascending"), ("row", "ascending")])["id"][0]
     numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
     having = [parts[number] for number in numbers.to_pylist()]
-    pieces = _having(source, having, first.as_py()) or having  # a file may have changed since
-    names = [piece.files[0] if piece.files else piece.name for piece in pieces]
+    # The pieces may have no such id: a file may have changed since.
+    names = [each.files[0] if each.files else each.name for each in _having(source, having, first.as_py()) or having]
     takes_names = hasattr(source, "data_files") and not source.lists()
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
     where, out = f"twice in {names[0]}", "that file, or its copies,"
@@ -464,12 +419,11 @@ def _having(source: Source, parts: Sequence[Part], example: str) -> Sequence[Par
     """Return at most two parts of the source with an id; merged parts are searched piece by piece."""
     if not any(part.pieces for part in parts):
         return parts
-    pieces = (piece for part in parts for piece in part.each())
-    return list(islice((piece for piece in pieces if _has(source, piece, example)), 2))
 
+    def has_it(piece: Part) -> bool:
+        return any(pc.index(ids, pa.scalar(example, ids.type)).as_py() >= 0 for ids in _listed(source, piece))
 
-def _has(source: Source, piece: Part, example: str) -> bool:
-    return any(pc.index(ids, pa.scalar(example, ids.type)).as_py() >= 0 for ids in _listed(source, piece))
+    return list(islice(filter(has_it, (piece for part in parts for piece in part.each())), 2))
 
 
 def _file(work: Path, number: int, kind: str) -> Path:
@@ -521,8 +475,7 @@ def _take_hashes(_: int, tables: Iterator[pa.Table]) -> pa.Table:
 
 def _among(hashes: Hashes, some: Hashes) -> npt.NDArray[np.bool_]:
     """Return a mask of the hashes that are in ``some``, which is sorted and not empty."""
-    found: npt.NDArray[np.bool_] = some[np.minimum(np.searchsorted(some, hashes), len(some) - 1)] == hashes
-    return found
+    return np.equal(some[np.minimum(np.searchsorted(some, hashes), len(some) - 1)], hashes)
 
 
 def _find_meeting(meeting: Path, task: IdTask) -> int:
@@ -545,8 +498,9 @@ def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
 
 def _follows(ids: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return a mask of the sorted ids that equal the one before."""
-    equal = pc.equal(ids[1:], ids[:-1]).to_numpy() if len(ids) else ()
-    return np.concatenate([np.zeros(min(len(ids), 1), bool), np.asarray(equal, bool)])
+    equal = np.zeros(len(ids), bool)
+    equal[1:] = pc.equal(ids[1:], ids[:-1])
+    return equal
 
 
 SPILL = "spill"
@@ -563,7 +517,6 @@ class Tally:
     keep_edits: Callable[[pa.Table], None] | None = None
     """Function that receives the edit ledger batch by batch, or None to drop it."""
     clock: CoreClock = field(default_factory=CoreClock)
-    """Core time of each stage, by label."""
 
     def note(self, row: FunnelRow, gone: pa.Table) -> None:
         """Add a stage's counts for one batch and the ledger entries of the documents it removed."""
@@ -573,11 +526,7 @@ class Tally:
 
     def table(self) -> pa.Table:
         """Return all entries in the order in which documents were removed."""
-        return pa.concat_tables(self.ledger) if self.ledger else LEDGER_SCHEMA.empty_table()
-
-    def counts(self) -> list[dict[str, Any]]:
-        """Return the rows of the funnel as JSON-ready values."""
-        return [row.as_dict() for row in self.rows.values()]
+        return pa.concat_tables([ledger.LEDGER_SCHEMA.empty_table(), *self.ledger])
 
 
 def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
@@ -601,8 +550,15 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
                 (flowing, removed, places), lengths = _apply(stage, came, lengths)
                 if place == held_until:
                     flowing = release_texts(flowing, held)
-                gone, values = entries(removed["id"], removed, label), count_values(flowing, stage.counts)
-                counts = came.num_rows, flowing.num_rows, count_rules(gone), _sum(lengths), values, count_edits(places)
+                gone, values = ledger.entries(removed["id"], removed, label), count_values(flowing, stage.counts)
+                counts = (
+                    came.num_rows,
+                    flowing.num_rows,
+                    ledger.count_rules(gone),
+                    _sum(lengths),
+                    values,
+                    ledger.count_edits(places),
+                )
                 tally.note(FunnelRow(label, *counts), gone)
                 if places.num_rows and tally.keep_edits is not None:
                     tally.keep_edits(edit_rows(came, places, label))
@@ -683,36 +639,32 @@ def _run_in_one_pass(task: PartTask) -> dict[str, Any]:
 
 def mark_fitted(work: Path, segment: int) -> None:
     """Write the marker of the files that a stage fitted after a segment, such as a tokenizer."""
-    marker = _fit_marker(work, segment)
-    Marker(marker, {}, Marker.entries(marker, whole_files(work / f"fit-{segment}"))).write()
+    marker = work / f"fit-{segment}.json"
+    Marker(marker, {}, Marker.entries(marker, whole_files(marker.with_suffix("")))).write()
 
 
 def _check_fitted(work: Path, segment: int) -> None:
     """Compare the fitted files of all earlier segments with their markers."""
-    for earlier in range(segment):
-        if is_there(marker := _fit_marker(work, earlier)):
-            fitted = Marker.open(marker)
-            fitted.check(*map(Path, fitted.resolved_files()))
-
-
-def _fit_marker(work: Path, segment: int) -> Path:
-    return work / f"fit-{segment}.json"
+    for marker in filter(is_there, (work / f"fit-{earlier}.json" for earlier in range(segment))):
+        fitted = Marker.open(marker)
+        fitted.check(*map(Path, fitted.resolved_files()))
 
 
 def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     _check_fitted(task.folder / WORK, task.segment.number)
     work, tally = task.folder / WORK, Tally()
     name = f"{task.segment.number:02d}-{task.number:05d}.parquet"
-    ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
+    removals, edited = task.folder / ledger.LEDGER / name, task.folder / ledger.EDITS / name
     clock = CoreClock()
     owners: list[str] = []
     read = _Counted(_input(task, bad_files, owners), clock, hashes_ids=task.hashes_ids)
-    kept = run_fused([*_applied(task), *task.segment.stages], _first_of_ids(task, read, tally), tally)
+    first = _first_of_ids(task, read, tally) if task.keeps_first else read
+    kept = run_fused([*_applied(task), *task.segment.stages], first, tally)
     rows = None
     with ExitStack() as input_files:
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
         with clock.measure("all"):
-            with edit_writer(edited) as edits:
+            with ledger.edit_writer(edited) as edits:
                 tally.keep_edits = edits.add
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
@@ -721,33 +673,33 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                     rows = _keep(kept, task)
             gone = tally.table()
             if gone.num_rows:
-                write_table(gone, ledger)
+                write_table(gone, removals)
             else:  # a stopped attempt may have left one
-                remove(ledger)
+                remove(removals)
             with clock.measure("read"):
                 input_files.close()
             if task.keeps_first:
                 check_unchanged(work, task.number, inputs)
-            written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
+            written = [*_written(task), *(file for file in (removals, edited) if file.exists())]
             if task.hashes_ids:
                 written.append(write_hashes(work, task.number, read.hashes))
-            entries = Marker.entries(task.marker, written)
+            marked = Marker.entries(task.marker, written)
+    keep = clock.seconds["all"] - clock.seconds["read"] - sum(tally.clock.seconds.values())  # writing is the remainder
     counts = {
         "documents": read.documents,
         "kept": rows,
         "characters": read.characters,
-        "stages": tally.counts(),
+        "stages": [row.as_dict() for row in tally.rows.values()],
         "bad_files": [{"part": name, **asdict(bad)} for name, bad in zip(owners, bad_files.found, strict=True)],
         "left_out": dict(bad_files.left_out),
         "encodings": dict(bad_files.encodings),
         "fields": bad_files.fields,
-        "seconds": _seconds(clock, tally),
+        "seconds": {"read": clock.seconds["read"], "stages": tally.clock.seconds, "keep": max(keep, 0.0)},
     }
     if task.segment.number == 0:
         counts["inputs"] = [file.marked() for file in inputs]
-    if task.segment.number == 0 and read.characters is not None:
-        counts["lengths"] = read.lengths.as_dict()
-    Marker(task.marker, counts, entries).write()
+        counts |= {} if read.characters is None else {"lengths": read.lengths.as_dict()}
+    Marker(task.marker, counts, marked).write()
     return counts
 
 
@@ -758,19 +710,12 @@ def amount_left(counts: Mapping[str, Any]) -> int:
     return int(left["out"] if characters is None else characters)
 
 
-def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
-    """Return the core seconds of reading, of each stage, and of writing, which is the remainder."""
-    stages = tally.clock.seconds
-    keep = clock.seconds["all"] - clock.seconds["read"] - sum(stages.values())
-    return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
-
-
 def _written(task: PartTask) -> list[Path]:
-    if task.writer is None:
-        kept = {"arrow": task.segment.keeps_documents, "sketches": task.segment.survey is not None}
-        kinds = [kind for kind, is_kept in kept.items() if is_kept]
-        return [part_file(task.folder / WORK, task.segment.number, task.number, kind) for kind in kinds]
-    return spilled(task.folder / WORK, task.writer, task.number)
+    work, segment = task.folder / WORK, task.segment
+    if task.writer is not None:
+        return spilled(work, task.writer, task.number)
+    kinds = ["arrow"] * segment.keeps_documents + ["sketches"] * (segment.survey is not None)
+    return [part_file(work, segment.number, task.number, kind) for kind in kinds]
 
 
 def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
@@ -810,17 +755,17 @@ class _Counted:
 
 
 def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[pa.Table]:
-    if task.segment.number == 0:
-        found = False
-        for table in read_gathered(task.source, task.part, bad_files, owners):
-            if not found and task.number == 0:
-                _warn_of_fields(task.source, bad_files, table)
-            found = True
-            yield table
-        if not found:
-            yield task.source.schema().empty_table()
+    if task.segment.number:
+        yield from left_of(task.folder / WORK, task.segment.number - 1, task.number)
         return
-    yield from left_of(task.folder / WORK, task.segment.number - 1, task.number)
+    found = False
+    for table in read_gathered(task.source, task.part, bad_files, owners):
+        if not found and task.number == 0:
+            _warn_of_fields(task.source, bad_files, table)
+        found = True
+        yield table
+    if not found:
+        yield task.source.schema().empty_table()
 
 
 def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> None:
@@ -834,12 +779,14 @@ def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> Non
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
-    if not task.keeps_first:
-        yield from tables
-        return
-    for kept, gone in first_of_ids(task.folder / WORK, task.number, tables):
-        came = kept.num_rows + gone.num_rows
-        tally.note(FunnelRow(DUPLICATE_IDS, came, kept.num_rows, count_rules(gone), characters(kept)), gone)
+    """Yield the tables without the rows that "keep_first" removes, and note these."""
+    work = task.folder / WORK
+    for table, stays in mark_rows(tables, removed_rows(_file(work, task.number, "parquet"), kept_marker(work))):
+        kept, ids = table.filter(stays), table["id"].filter(pc.invert(stays)).cast(pa.string())
+        values = {"id": ids, "stage": [ledger.DUPLICATE_IDS] * len(ids), "rule": ["duplicate_id"] * len(ids)}
+        empty = {name: [None] * len(ids) for name in ledger.LEDGER_SCHEMA.names if name not in values}
+        gone, counts = pa.table({**values, **empty}, schema=ledger.LEDGER_SCHEMA), (table.num_rows, kept.num_rows)
+        tally.note(FunnelRow(ledger.DUPLICATE_IDS, *counts, ledger.count_rules(gone), characters(kept)), gone)
         yield kept
 
 
@@ -847,18 +794,15 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     if task.segment.begins_with is None:
         return []
     label, survey = task.segment.begins_with
-    work, segment = task.folder / WORK, task.segment.number - 1
-    file = part_file(work, segment, task.number, "spans")
-    Marker.open(part_file(work, segment, task.number, SPANS_MARKER), file)
-    spans = Spans(read_table(file))
-    return [(label, WithSpans(survey, spans))]
+    file, marker = (
+        part_file(task.folder / WORK, task.segment.number - 1, task.number, kind) for kind in ("spans", SPANS_MARKER)
+    )
+    Marker.open(marker, file)
+    return [(label, WithSpans(survey, Spans(read_table(file))))]
 
 
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
-    """Write the survivors, unless they are stored already, and sketches for a following survey; return the row count.
-
-    ``kept`` has at least one table, which may be empty.
-    """
+    """Write survivors, unless they are stored already, and sketches for a following survey; return the row count."""
     rows, survey = 0, task.segment.survey
     with ExitStack() as files:
         writers: list[Any] = []

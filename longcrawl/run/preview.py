@@ -23,7 +23,6 @@ from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.urls import is_url, without_secrets
 
 FEW = 3
-"""Number of parts that a preview names."""
 
 _SEES: dict[Needs, str] = {
     "batch": "each document by itself",
@@ -42,7 +41,6 @@ class RunPreview:
     out: str
     parts: Sequence[Part]
     local_bytes: int
-    """Size of all local input files in bytes."""
     is_done: bool
     """Whether the folder holds the finished run."""
 

@@ -91,11 +91,8 @@ class Recipe:
 
 def recipes() -> dict[str, str]:
     """Return the shipped recipes: a one-line description of each, by name."""
-    found = {}
-    for file in _folder().iterdir():
-        if file.name.endswith(".yaml"):
-            found[file.name.removesuffix(".yaml")] = str(yaml.safe_load(file.read_text("utf-8"))["about"])
-    return dict(sorted(found.items()))
+    files = {file.name.removesuffix(".yaml"): file for file in _folder().iterdir() if file.name.endswith(".yaml")}
+    return {name: str(yaml.safe_load(files[name].read_text("utf-8"))["about"]) for name in sorted(files)}
 
 
 def _folder() -> Traversable:
@@ -137,32 +134,28 @@ def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Reci
     changed = copy.deepcopy(dict(spec))
     for override in overrides:
         _override(changed, override)
-    return _parsed(changed)
-
-
-def _parsed(spec: Mapping[str, Any]) -> Recipe:
-    name = spec.get("name", "without a name")
+    name = changed.get("name", "without a name")
     where = f"recipe {quoted(name)}"
-    for key in spec:
+    for key in changed:
         if key not in KEYS:
             raise RecipeError(f"{where} has an unknown key {quoted(key)}; {known_names(KEYS, key)}")
     for key in ("longcrawl", "name", "source", "stages", "outputs"):
-        if key not in spec:
+        if key not in changed:
             raise RecipeError(f"{where} lacks the key {key!r}")
-    if spec["longcrawl"] != SCHEMA_VERSION:
-        version = quoted(spec["longcrawl"])
+    if changed["longcrawl"] != SCHEMA_VERSION:
+        version = quoted(changed["longcrawl"])
         raise RecipeError(f"{where} has schema version {version}, this longcrawl reads {SCHEMA_VERSION}")
-    stages = _stages(spec["stages"], where)
+    stages = _stages(changed["stages"], where)
     return Recipe(
         name=str(name),
-        about=str(spec.get("about", "")),
-        source=_source(spec["source"], where),
+        about=str(changed.get("about", "")),
+        source=_source(changed["source"], where),
         stages=stages,
-        output=_output(spec["outputs"], where),
-        card=build(CardFacts, _fields(spec.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
-        parts=_parts(spec.get("parts", 1), where),
-        on_duplicate_ids=_on_duplicate_ids(spec["source"], where),
-        reference=_reference(spec.get("reference"), [label for label, _ in stages], where),
+        output=_output(changed["outputs"], where),
+        card=build(CardFacts, _fields(changed.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
+        parts=_parts(changed.get("parts", 1), where),
+        on_duplicate_ids=_on_duplicate_ids(changed["source"], where),
+        reference=_reference(changed.get("reference"), [label for label, _ in stages], where),
     )
 
 
@@ -211,18 +204,16 @@ def recorded_source(recipe: Mapping[str, Any]) -> Source:
 def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
     if not isinstance(specs, list):
         raise RecipeError(f"{where}: stages takes a list, such as [min_chars: {{n: 200}}]")
-    made = []
-    for number, spec in enumerate(specs, start=1):
-        name, settings = _named(spec, f"{where}: stage {number}")
-        made.append(_stage(name, settings, f"{where}: stage {number}"))
+    made = [_stage(spec, f"{where}: stage {number}") for number, spec in enumerate(specs, start=1)]
     labelled = tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
     if (fault := bytes_fault(labelled)) is not None:
         raise RecipeError(f"{where}: {fault}")
     return labelled
 
 
-def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
+def _stage(spec: Any, where: str) -> Stage:
     """Return a stage; the fields of ``preset`` are set first, and the fields given beside it override them."""
+    name, settings = _named(spec, where)
     kind = STAGES.find(name, where, RecipeError)
     if presets_of(kind) and "preset" in settings:
         given = {key: value for key, value in settings.items() if key != "preset"}
@@ -247,7 +238,7 @@ def _output(spec: Any, where: str) -> Output:
 
 
 def _parts(parts: Any, where: str) -> int:
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+    if type(parts) is not int or parts < 1:
         raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
     return parts
 

@@ -107,10 +107,8 @@ class Page:
 def make_pages(seed: int, good: int) -> Iterator[Page]:
     """Yield pages: ``good`` of plain prose, and six for every ten of them that filters or deduplication should find."""
     chance = random.Random(seed)  # noqa: S311  # a seed makes the same pages everywhere
-    kept = [
-        Page(f"https://site{number % 9}.example/{number}", prose(chance, chance.randrange(90, 900)))
-        for number in range(good)
-    ]
+    texts = [prose(chance, chance.randrange(90, 900)) for _ in range(good)]
+    kept = [Page(f"https://site{number % 9}.example/{number}", text) for number, text in enumerate(texts)]
     yield from kept
     for number, page in enumerate(kept[: good // 10]):
         yield Page(f"{page.url}?utm_source=mail", page.text)
@@ -123,11 +121,11 @@ def make_pages(seed: int, good: int) -> Iterator[Page]:
 
 def edited(chance: random.Random, text: str, share: float) -> str:
     """Return a text with a share of its words replaced."""
-    lines = [
-        [chance.choice(_THINGS) if chance.random() < share else word for word in line.split(" ")]
-        for line in text.split("\n")
-    ]
-    return "\n".join(" ".join(line) for line in lines)
+
+    def word_or_other(word: str) -> str:
+        return chance.choice(_THINGS) if chance.random() < share else word
+
+    return "\n".join(" ".join(map(word_or_other, line.split(" "))) for line in text.split("\n"))
 
 
 def _terms(shop: str) -> str:
@@ -186,13 +184,12 @@ def write_texts(path: str | Path, *, pages: int = 120, seed: int = 0) -> Path:
     >>> lc.open(str(lc.samples.write_texts("texts.jsonl"))).data.column_names[:2]
     ['id', 'text']
     """
-    target = Path(path)
     rows = [
         {"id": f"page-{number}", "url": page.url, "language": page.language, "text": page.text}
         for number, page in enumerate(make_pages(seed, pages))
     ]
-    target.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return target
+    Path(path).write_text(_json_lines(rows), "utf-8")
+    return Path(path)
 
 
 def _archive_record(number: int, page: Page, status: str) -> bytes:
@@ -362,5 +359,8 @@ def _release_record(part: str, line: int, document: Mapping[str, Any]) -> dict[s
 
 def _write_gz(path: Path, records: Iterable[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    path.write_bytes(gzip.compress(lines.encode(), mtime=0))
+    path.write_bytes(gzip.compress(_json_lines(records).encode(), mtime=0))
+
+
+def _json_lines(records: Iterable[Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

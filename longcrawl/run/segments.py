@@ -15,7 +15,7 @@ documents to the stage, one input after the other.
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -106,12 +106,9 @@ def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask,
     clock = CoreClock()
     with clock.measure("write"):
         written = writer.write(spill, target, what)
-    places = {"files": target, "spilled": spill}
-    files = {
-        os.path.relpath(folder / name, marker.parent): entry
-        for kind, folder in places.items()
-        for name, entry in written.get(kind, {}).items()
-    }
+    places = (("files", target), ("spilled", spill))
+    entries = ((folder / name, entry) for kind, folder in places for name, entry in written.get(kind, {}).items())
+    files = {os.path.relpath(file, marker.parent): entry for file, entry in entries}
     Marker(marker, written | {"seconds": clock.seconds["write"]}, files).write()
     return written
 
@@ -188,19 +185,6 @@ def _is_passing(name: str) -> bool:
     return name.partition("/")[0] in (WORK, MANIFEST, PLAN)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Random sample of documents: those drawn by tasks, a partition per input, and the largest hash that is chosen."""
-
-    drawn: Exchange
-    last: int
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the chosen documents, one table per input."""
-        for number in range(self.drawn.partitions):
-            yield filter_hashes(self.drawn.read(number), self.last).drop_columns([HASH])
-
-
 def learn(
     work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
 ) -> tuple[Stage, list[str]]:
@@ -212,10 +196,10 @@ def learn(
     learns: Stage = replace(cast("Any", stage), train_documents=None)
     if count >= documents:
         return _fit(learns, every, folder, engine), [f"it was trained on all {documents:,} documents"]
-    sample = _draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine)
-    trained = sum(table.num_rows for table in sample.tables())
+    sample = partial(_chosen, *_draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine))
+    trained = sum(table.num_rows for table in sample())
     report = f"it was trained on {trained:,} of {documents:,} documents, those whose ids have the smallest keyed hashes"
-    return _fit(learns, sample.tables, folder, engine), [report]
+    return _fit(learns, sample, folder, engine), [report]
 
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
@@ -231,7 +215,10 @@ def _fit_on_gpu(tables: Callable[[], Iterator[pa.Table]], folder: str, stage: St
     return stage.fit(tables(), folder) if stage.uses_gpu else None
 
 
-def _draw(work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine) -> Sample:
+def _draw(
+    work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine
+) -> tuple[Exchange, int]:
+    """Draw a few more documents than ``count``, a partition per input; return them and the largest chosen hash."""
     last, rows = likely_last(count, documents), 0
     while rows < count:
         take = partial(_take_drawn, work, segment, purpose, last)
@@ -239,7 +226,12 @@ def _draw(work: Path, segment: int, inputs: int, purpose: str, count: int, docum
         take_each(drawn, engine)
         rows = sum(map(drawn.rows, range(inputs)))
         last = min(LAST, 2 * last)
-    return Sample(drawn, last_chosen(np.concatenate([drawn.read(number)[HASH] for number in range(inputs)]), count))
+    return drawn, last_chosen(np.concatenate([drawn.read(number)[HASH] for number in range(inputs)]), count)
+
+
+def _chosen(drawn: Exchange, last: int) -> Iterator[pa.Table]:
+    for number in range(drawn.partitions):
+        yield filter_hashes(drawn.read(number), last).drop_columns([HASH])
 
 
 def _take_drawn(work: Path, segment: int, purpose: str, last: int, number: int, _: Iterator[pa.Table]) -> pa.Table:

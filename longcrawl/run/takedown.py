@@ -50,11 +50,9 @@ class Takedown:
 
     path: str
     asked: str
-    """The date of the request."""
     listed: dict[str, int]
     """Number of entries in each list: "ids", "urls" and "domains"."""
     documents: int
-    """Documents removed from the output."""
     ledger_rows: int
     """Rows of ledgers and edits that named one of the documents."""
     changed: tuple[str, ...]
@@ -132,12 +130,12 @@ def takedown(
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(folder, beside, manifest)
             work = _Takedown(folder, beside, manifest, gone, wanted)
-            removal = work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))
-            found = work.finish(removal, day)
+            work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))
+            made = work.finish(str(target), day)
             beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Takedown(str(target), **found)
+    return made
 
 
 def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
@@ -159,22 +157,21 @@ def _day(asked: str | None) -> str:
 
 
 def _ledger_rows(folder: Path, manifest: dict[str, Any], ids: pa.Array) -> int:
-    total = 0
-    for name in _tables(manifest):
-        table = read_table(folder / name, ["id", *NAMED[name.partition("/")[0]][:1]])
-        total += len(set(rows_of_ids(table, ids).tolist()) | set(_naming(table, name, ids)))
-    return total
+    tables = ((name, read_table(folder / name, ["id", *_columns(name)[:1]])) for name in _tables(manifest))
+    return sum(len(set(rows_of_ids(table, ids).tolist()) | _naming(table, name, ids)) for name, table in tables)
 
 
 def _tables(manifest: dict[str, Any]) -> list[str]:
     return [name for name in manifest["files"] if name.partition("/")[0] in NAMED and name.endswith(".parquet")]
 
 
-def _naming(table: pa.Table, name: str, ids: pa.Array) -> list[int]:
+def _columns(name: str) -> tuple[str, ...]:
+    return NAMED[name.partition("/")[0]]
+
+
+def _naming(table: pa.Table, name: str, ids: pa.Array) -> set[int]:
     """Return the rows that name one of the documents as another than their own."""
-    column = NAMED[name.partition("/")[0]][0]
-    rows: list[int] = rows_of_ids(table.select([column]).rename_columns(["id"]), ids).tolist()
-    return rows
+    return set(rows_of_ids(table.select([_columns(name)[0]]).rename_columns(["id"]), ids).tolist())
 
 
 def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
@@ -293,15 +290,16 @@ class _Takedown:
     """Takedown in progress, in a folder of links."""
 
     def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
-        self.folder, self.beside, self.manifest, self.gone = folder, beside, manifest, gone
-        self.wanted = wanted
+        self.folder, self.beside, self.manifest, self.gone, self.wanted = folder, beside, manifest, gone, wanted
+        self.removal: Removal
         self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string())
         self.changed: list[str] = []
         self.dropped: list[str] = []
         self.ledger_rows = 0
 
-    def take_out(self, removal: Removal) -> Removal:
+    def take_out(self, removal: Removal) -> None:
         """Record the removal from the output, and remove the documents from all other files."""
+        self.removal = removal
         if removal.kept[0] != removal.kept[1] or removal.documents < len(self.gone):
             raise CorruptionError(
                 f"{self.folder}: the kept documents have changed, from {removal.kept[0]} to {removal.kept[1]}: nothing "
@@ -314,18 +312,17 @@ class _Takedown:
             self._rewrite_ledger(table)
         self._rewrite_tokens()
         self._rewrite_indexes()
-        return removal
 
     def _rewrite_ledger(self, name: str) -> None:
         """Drop the rows of the documents, and their ids from other rows."""
         table = read_table(self.folder / name)
-        rows, naming = set(rows_of_ids(table, self.ids).tolist()), set(_naming(table, name, self.ids))
+        rows, naming = set(rows_of_ids(table, self.ids).tolist()), _naming(table, name, self.ids)
         if not rows | naming:
             return
         self.ledger_rows += len(rows | naming)
         self.wanted.matched.update(("ids", table["id"][row].as_py()) for row in rows)
         other = pa.array([row in naming for row in range(table.num_rows)])
-        for column in NAMED[name.partition("/")[0]]:
+        for column in _columns(name):
             values = pc.if_else(other, pa.scalar(None, table[column].type), table[column])
             table = table.set_column(table.column_names.index(column), table.schema.field(column), values)
         kept = table.filter(pa.array([row not in rows for row in range(table.num_rows)])).combine_chunks()
@@ -345,7 +342,9 @@ class _Takedown:
                 remove(self.beside / name)
                 self.dropped.append(name)
             elif len(rows_of_ids(read_table(self.folder / name, ["id"]), self.gone)):
-                with whole_file(self.beside / name) as beside, _copy(file, beside) as out:
+                schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
+                settings = {"compression": "zstd", "compression_level": 3}
+                with whole_file(self.beside / name) as beside, table_writer(beside, schema, **settings) as out:
                     for group in range(file.num_row_groups):
                         table = as_written(file.read_row_group(group), file.metadata)
                         among = pc.is_in(pc.cast(table["id"], pa.string()), value_set=self.gone)
@@ -355,33 +354,30 @@ class _Takedown:
                 self.changed.append(name)
 
     def _rewrite_indexes(self) -> None:
-        for name in sorted({name for name in self.manifest["files"] if name.startswith(f"{INDEX}/")}):
-            if name.endswith(f"/{INDEX_DESCRIPTION}"):
-                index = name.removesuffix(f"/{INDEX_DESCRIPTION}")
-                if remove_from_index(self.beside / index, self.ids):
-                    self.changed += [each for each in self.manifest["files"] if each.startswith(f"{index}/")]
+        files, end = self.manifest["files"], f"/{INDEX_DESCRIPTION}"
+        for index in sorted(
+            name.removesuffix(end) for name in files if name.startswith(f"{INDEX}/") and name.endswith(end)
+        ):
+            if remove_from_index(self.beside / index, self.ids):
+                self.changed += [each for each in files if each.startswith(f"{index}/")]
 
-    def finish(self, removal: Removal, asked: str) -> dict[str, Any]:
-        """Write the record, the manifest and the card; return the fields of a :class:`Takedown`."""
+    def finish(self, target: str, asked: str) -> Takedown:
+        """Write the record, the manifest and the card."""
         self._check_absent()
-        name = self.manifest["output"]["format"]
-        proof = {
-            "kept": removal.kept[1],
-            "windows": removal.windows,
-            "found": removal.found,
-            "ids_absent": True,
-        }
+        name, removal, counts = self.manifest["output"]["format"], self.removal, self.wanted.counts
+        changed, dropped, unmatched = sorted(self.changed), sorted(self.dropped), self.wanted.unmatched()
+        windows, found = removal.windows, removal.found
         told = {
             "asked": asked,
-            "listed": self.wanted.counts,
-            "unmatched": len(self.wanted.unmatched()),
+            "listed": counts,
+            "unmatched": len(unmatched),
             "documents": removal.documents,
             "ledger_rows": self.ledger_rows,
             "ids_sha256": list(map(_sha256, self.gone.to_pylist())),
             "from": self.manifest["sha256"],
-            "proof": proof,
-            "changed": sorted(self.changed),
-            "dropped": sorted(self.dropped),
+            "proof": {"kept": removal.kept[1], "windows": windows, "found": found, "ids_absent": True},
+            "changed": changed,
+            "dropped": dropped,
         }
         earlier = self.folder / RECORD
         records = load_json(earlier.read_text("utf-8"))["takedowns"] if earlier.is_file() else []
@@ -398,11 +394,9 @@ class _Takedown:
         }
         write_text(self.beside / MANIFEST, seal(manifest))
         card(self.beside)
-        unchanged = len(files) - len(set(self.changed)) - 1
-        shown = {key: told[key] for key in ("asked", "listed", "documents", "ledger_rows")}
-        shown |= {"changed": tuple(sorted(self.changed)), "dropped": tuple(sorted(self.dropped))}
-        shown |= {"unchanged": unchanged, "windows": removal.windows, "found": removal.found}
-        return shown | {"unmatched": self.wanted.unmatched()}
+        unchanged, ways = len(files) - len(set(changed)) - 1, (tuple(changed), tuple(dropped))
+        numbers = removal.documents, self.ledger_rows
+        return Takedown(target, asked, counts, *numbers, *ways, unchanged, windows, found, unmatched)
 
     def _check_absent(self) -> None:
         """Raise a CorruptionError if a written table has one of the ids."""
@@ -413,11 +407,6 @@ class _Takedown:
                     raise CorruptionError(
                         f"{name} still names a document to take down: nothing is written; report this"
                     )
-
-
-def _copy(file: pq.ParquetFile, beside: Path) -> Any:
-    schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
-    return table_writer(beside, schema, compression="zstd", compression_level=3)
 
 
 def _sha256(document: str) -> str:

@@ -50,9 +50,8 @@ def tokenize(
         RecipeError: the options do not make a recipe.
         RunError: the run cannot start, continue or finish.
     """
-    windows, chosen = (max_length, overlap_size), (min_text_length, overlap_probability)
-    made = tokenize_recipe(source, tokenizer, *windows, format, builder, overrides, *chosen)
-    return run(made, output_dir, num_proc)
+    given = (source, tokenizer, max_length, overlap_size, format, builder, overrides)
+    return run(tokenize_recipe(*given, min_text_length, overlap_probability), output_dir, num_proc)
 
 
 def tokenize_recipe(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.batches import plain_dtypes
-from longcrawl.core.ledger import EDITS
+from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import OUTPUTS, RESULTS, read_template
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import FormatError, RecipeError
@@ -24,22 +24,12 @@ from longcrawl.text import find_language
 from longcrawl.text.languages import iso_639_code
 
 _ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
-
-
 _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}"
-
-
 _COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
 """Common Crawl's file names; the same source also reads other web archives."""
-
-
 _COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
 """Licence name in recipes for Common Crawl's archives, for which it is cited whatever the names of the files."""
-
-
 _REDPAJAMA = "weber2024redpajama"
-
-
 _OF_STAGES = {
     "signals": _REDPAJAMA,
     "signal_rules": _REDPAJAMA,
@@ -79,10 +69,9 @@ def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) ->
     weber2024redpajama ('redpajama-v2', 'signal_rules')
     buckman2024longcrawl64 ('roll',)
     """
-    used: dict[str, list[str]] = {}
+    used: dict[str, dict[str, None]] = {}
     for name, entry in _works(recipe, inputs):
-        names = used.setdefault(entry, [])
-        names += [] if name in names else [name]
+        used.setdefault(entry, {})[name] = None
     return [Cited(entry, tuple(names)) for entry, names in used.items()]
 
 
@@ -97,9 +86,6 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
         yield source, entries["commoncrawl"]
     stages = [name for stage in recipe["stages"] for name in stage]
     yield from ((name, entries[_OF_STAGES[name]]) for name in stages if name in _OF_STAGES)
-    if not recipe["outputs"]:
-        return
-
     outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
     yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
 
@@ -187,60 +173,35 @@ def head_problems(head: Mapping[str, Any]) -> list[str]:
 
 
 def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    for entry, problem in PROBLEMS.items():
-        yield from (said for value in _listed(head.get(entry)) if (said := problem(value)))
+    def wrong(entry: str, is_right: Callable[[Any], Any]) -> list[Any]:
+        return [value for value in _listed(head.get(entry)) if not is_right(value)]
 
-
-def _license(name: Any) -> str | None:
-    if str(name) in LICENSES:
-        return None
-    return f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
-
-
-def _language(name: Any) -> str | None:
-    if LANGUAGE.fullmatch(str(name)) and language_codes([str(name)]):
-        return None
-    quoted = "; YAML reads no as false, so quote it: 'no'" if isinstance(name, bool) else ""
-    return f"language {name!r} is not a language code of ISO 639: write two or three small letters, such as en{quoted}"
-
-
-def _size(name: Any) -> str | None:
-    return None if str(name) in SIZES else f"size_categories {name!r} is not one of the Hub's, such as 1K<n<10K"
-
-
-def _source(name: Any) -> str | None:
-    if NAME.fullmatch(str(name).removeprefix("extended|")):
-        return None
-    return f"source_datasets {name!r} is neither original nor a dataset: write user/name"
-
-
-def _tag(name: Any) -> str | None:
-    return None if isinstance(name, str) else f"tags holds {name!r}, which is not text: put it in quotes"
-
-
-PROBLEMS: Mapping[str, Callable[[Any], str | None]] = {
-    "license": _license,
-    "language": _language,
-    "size_categories": _size,
-    "source_datasets": _source,
-    "tags": _tag,
-}
-"""Functions that describe the problem with a value or return None, by entry."""
+    for name in wrong("license", lambda name: str(name) in LICENSES):
+        yield f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
+    for name in wrong("language", lambda name: LANGUAGE.fullmatch(str(name)) and language_codes([str(name)])):
+        quoted = "; YAML reads no as false, so quote it: 'no'" if isinstance(name, bool) else ""
+        write = f"write two or three small letters, such as en{quoted}"
+        yield f"language {name!r} is not a language code of ISO 639: {write}"
+    for name in wrong("size_categories", lambda name: str(name) in SIZES):
+        yield f"size_categories {name!r} is not one of the Hub's, such as 1K<n<10K"
+    for name in wrong("source_datasets", lambda name: NAME.fullmatch(str(name).removeprefix("extended|"))):
+        yield f"source_datasets {name!r} is neither original nor a dataset: write user/name"
+    for name in wrong("tags", lambda name: isinstance(name, str)):
+        yield f"tags holds {name!r}, which is not text: put it in quotes"
 
 
 def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
     configs = _listed(head.get("configs"))
-    named = {
-        str(config["config_name"]): config for config in configs if isinstance(config, dict) and "config_name" in config
-    }
-    if any(not isinstance(config, dict) or "config_name" not in config for config in configs):
+    objects = [config for config in configs if isinstance(config, dict)]
+    named = {str(config["config_name"]): config for config in objects if "config_name" in config}
+    if sum("config_name" in config for config in objects) < len(configs):
         yield "one of configs has no config_name: write one, and its data_files"
     elif len(named) < len(configs):
         yield "two of configs have one config_name: give each its own"
     for name, config in named.items():
         if "data_dir" not in config:
             yield from _split_problems(name, config.get("data_files"))
-    if sum(bool(config.get("default")) for config in configs if isinstance(config, dict)) > 1:
+    if sum(bool(config.get("default")) for config in objects) > 1:
         yield "several of configs are the default: leave one"
     for info in _listed(head.get("dataset_info")):
         name = str(info.get("config_name", "default") if isinstance(info, dict) else info)
@@ -339,10 +300,9 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         files = [{"split": split, "path": f"{TOKEN_TABLES}/{split}-*.parquet"} for split in splits]
         others = [{name: value for name, value in config.items() if name != "default"} for config in configs]
         configs = [{"config_name": TOKEN_TABLES, "data_files": files, "default": True}, *others]
-    if any((folder / "ledger").glob("*.parquet")):
-        configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
-    if any((folder / EDITS).glob("*.parquet")):
-        configs.append({"config_name": EDITS, "data_files": [{"split": "changed", "path": f"{EDITS}/*.parquet"}]})
+    for name, split in ((LEDGER, "removed"), (EDITS, "changed")):
+        if any((folder / name).glob("*.parquet")):
+            configs.append({"config_name": name, "data_files": [{"split": split, "path": f"{name}/*.parquet"}]})
     codes = language_codes(spoken(manifest))
     source = recipe["source"]
     of_hub = {"hub": (source.get("path"),)}
@@ -419,12 +379,10 @@ def config_info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | Non
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
         found = [file for file in sorted(folder.glob(files["path"])) if file.suffix == ".parquet"]
-        footers = read_footers(found)
-        if footers:
+        if footers := read_footers(found):
             schema = footers[0].schema.to_arrow_schema()
             groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]
-            rows = sum(footer.num_rows for footer in footers)
-            size = sum(group.total_byte_size for group in groups)
+            size, rows = sum(group.total_byte_size for group in groups), sum(footer.num_rows for footer in footers)
             splits.append({"name": files["split"], "num_bytes": size, "num_examples": rows})
             stored += sum(file.stat().st_size for file in found)
     if schema is None:

@@ -10,17 +10,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
+from longcrawl.core import ledger
 from longcrawl.core.display import Cell, Code, Column, Table, code, counted, percent, plain
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.core.ledger import (
-    EDITS,
-    LEDGER,
-    Cluster,
-    contaminated_tables,
-    find_clusters,
-    open_ledger,
-    repeated_spans,
-)
 from longcrawl.core.outputs import RESULTS, Result, read_template
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.registry import build
@@ -48,7 +40,6 @@ TAKES_OUT = {
     "personal_data": "personal data (replaced by a word)",
     "truncate": "tokens beyond a limit",
 }
-"""Descriptions of the parts that stages remove from kept documents."""
 
 
 def datasheet(
@@ -56,12 +47,8 @@ def datasheet(
 ) -> str:
     """Return the datasheet's seven parts in Markdown.
 
-    Args:
-        manifest: the manifest of a run.
-        facts: the recipe's ``card`` fields.
-        funnel: the funnel of the run.
-        instance: a sentence that describes an instance.
-        cut: a sentence on the share of documents missing from the output; "" if that is unknown or nothing.
+    ``facts`` are the recipe's ``card`` fields, ``instance`` is a sentence that describes an instance, and ``cut`` one
+    on the share of documents missing from the output, or "".
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
     bad = len(manifest["bad_files"])
@@ -234,7 +221,6 @@ class CardSource:
     folder: Path
     manifest: Mapping[str, Any]
     pictures: Sequence[str] = ()
-    """Names of the pictures that are drawn."""
 
     @property
     def recipe(self) -> Mapping[str, Any]:
@@ -379,9 +365,9 @@ def edited(card: CardSource) -> str:
 
 
 def _repeated(card: CardSource) -> Iterator[str]:
-    with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
-        found = repeated_spans(edits, MOST_SPANS)
-        for table in contaminated_tables(edits):
+    with ledger.open_ledger(card.folder / ledger.EDITS, EDIT_SCHEMA) as edits:
+        found = ledger.repeated_spans(edits, MOST_SPANS)
+        for table in ledger.contaminated_tables(edits):
             yield "Passages of evaluation sets in documents, removed documents included:"
             yield table.markdown()
     if found:
@@ -460,8 +446,8 @@ def duplicates(card: CardSource) -> str:
     # The removed documents are an upper limit of the duplicates; only the ledger has the exact number.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
         return "Too many documents were removed to list clusters here; use `longcrawl clusters RUN`."
-    with open_ledger(card.folder / LEDGER) as ledger:
-        found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
+    with ledger.open_ledger(card.folder / ledger.LEDGER) as removals:
+        found = ledger.find_clusters(removals, stages, most=MOST_CLUSTERS)
     listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
     by_list = f"{listed:,} documents were removed by `{LISTED}`, a list that does not name the documents they repeat."
     if not found.count:
@@ -479,7 +465,7 @@ def _id(document: str) -> Code:
     return Code(shortened(document, LONGEST_ID))
 
 
-def _cluster_row(cluster: Cluster) -> list[Cell]:
+def _cluster_row(cluster: ledger.Cluster) -> list[Cell]:
     kept: Cell = _id(cluster.kept.id)
     if cluster.earlier:
         kept = (_id(cluster.kept.id), "of an earlier dataset")

@@ -6,9 +6,8 @@ Each generated section is between two comments, which are hidden when the card i
     …
     <!-- /longcrawl:funnel -->
 
-The number is the beginning of the SHA-256 of the generated text; a section with another SHA-256 was edited. All text
-outside of sections was written by a person. A last comment has such digests for the entries of the front matter, and
-names the generated sections, so that a section that a person removed is not added again.
+The number is the beginning of the SHA-256 of the generated text; other text was edited or written by a person. A last
+comment has such digests for the front matter, and the names of sections, as a person may have removed some.
 """
 
 import hashlib
@@ -29,17 +28,7 @@ from longcrawl.errors import RunError, StageError, as_lines, unreadable
 from longcrawl.io.files import check_writable, checksum, file_entries, name_of, write_text, writing
 from longcrawl.io.structured import load_json, seal
 from longcrawl.run.analysis import Analysis, Lengths, bin_name
-from longcrawl.run.card import sections
-from longcrawl.run.card.front_matter import (
-    FRONT_MATTER,
-    citations,
-    facts_of,
-    front_matter,
-    head_problems,
-    read_front_matter,
-    software,
-    yaml_block,
-)
+from longcrawl.run.card import front_matter, sections
 from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules, titled
 from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_manifest, read_sealed
 from longcrawl.urls import REPOSITORY
@@ -47,8 +36,11 @@ from longcrawl.urls import REPOSITORY
 
 def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the description, citation and licence of a run, from its recipe."""
-    recipe, facts = manifest["recipe"], facts_of(manifest)
-    works = [*citations(recipe, input_names(manifest)), software(manifest["versions"]["longcrawl"])]
+    recipe, facts = manifest["recipe"], front_matter.facts_of(manifest)
+    works = [
+        *front_matter.citations(recipe, input_names(manifest)),
+        front_matter.software(manifest["versions"]["longcrawl"]),
+    ]
     name = facts["pretty_name"] or recipe["name"]
     license_of = (facts["license_name"] or facts["license"], facts["license_link"])
     return {
@@ -266,7 +258,6 @@ def _short(name: str) -> str:
 
 CARD = "README.md"
 PICTURE_FOLDER = "card"
-"""Folder of a run for pictures."""
 MOST_BAD_FILES = 50
 
 PLACE = (
@@ -360,8 +351,8 @@ def _contact(card: sections.CardSource) -> str:
 
 
 def _citation(card: sections.CardSource) -> str:
-    works = citations(card.recipe, input_names(card.manifest))
-    made_by = software(card.manifest["versions"]["longcrawl"])
+    works = front_matter.citations(card.recipe, input_names(card.manifest))
+    made_by = front_matter.software(card.manifest["versions"]["longcrawl"])
     own = str(card.facts["citation"] or "").strip()
     said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
     builds = f"It builds on {', '.join(said)}; it was made by `{made_by.key}`:" if said else f"Made by `{made_by.key}`:"
@@ -400,7 +391,7 @@ SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the card of a run, ``README.md``."""
-    text = card_text(front_matter(folder, manifest), _sections(folder, manifest, ()))
+    text = card_text(front_matter.front_matter(folder, manifest), _sections(folder, manifest, ()))
     write_text(folder / CARD, text)
 
 
@@ -425,9 +416,8 @@ class Card:
 
     path: str
     kept: tuple[str, ...]
-    """Names of the parts with kept edits, as in ``Merged.kept``."""
+    """Parts with kept edits, as in ``Merged.kept``."""
     pictures: tuple[str, ...]
-    """Paths of the pictures in the run."""
     problems: tuple[str, ...] = ()
     """Problems in the front matter for which the Hub would reject it; the card is written anyway."""
 
@@ -481,7 +471,7 @@ def _card(folder: Path, *, plots: bool) -> Card:
             write_text(folder / PICTURE_FOLDER / f"{name}.svg", picture)
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
-    return Card(name_of(folder / CARD), written.kept, pictures, tuple(head_problems(written.head)))
+    return Card(name_of(folder / CARD), written.kept, pictures, tuple(front_matter.head_problems(written.head)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
@@ -491,7 +481,7 @@ def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merg
         there = file.read_text("utf-8") if file.exists() else ""
     except ValueError as broken:
         raise RunError(f"{file} is not UTF-8 ({broken}): fix it, or move it away") from broken
-    entries, written = front_matter(folder, manifest), _sections(folder, manifest, pictures)
+    entries, written = front_matter.front_matter(folder, manifest), _sections(folder, manifest, pictures)
     if is_marked(there):
         return merge(there, entries, written, str(file))
     if there and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
@@ -521,24 +511,18 @@ def is_marked(card: str) -> bool:
 
 
 def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: str = "README.md") -> Merged:
-    """Return a card with new front matter and sections, keeping a person's edits.
-
-    Args:
-        card: the existing card.
-        head: the newly generated front matter.
-        written: the newly generated sections, in order.
-        file: the name of the card's file, for messages.
+    """Return a card with new front matter and sections (in order), keeping the edits in the existing ``card``.
 
     Raises:
         FormatError: the front matter of the card is not YAML.
     """
     text = card.replace("\r\n", "\n")
-    found = FRONT_MATTER.match(text)
+    found = front_matter.FRONT_MATTER.match(text)
     body = text[found.end() if found else 0 :]
     last = _LAST.search(body)
     recorded = _recorded(last["recorded"]) if last else {}
     body = _LAST.sub("", body)
-    merged_head, kept = _merge_head(read_front_matter(card, file), recorded.get("head", {}), head)
+    merged_head, kept = _merge_head(front_matter.read_front_matter(card, file), recorded.get("head", {}), head)
     pieces: list[tuple[str | None, str]] = []
     place = 0
     for section in _SECTION.finditer(body):
@@ -581,7 +565,7 @@ def _merge_head(
 def _join(head: Mapping[str, Any], pieces: list[str], generated: Mapping[str, Any], names: list[str]) -> str:
     recorded = {"head": {name: _digest_of(value) for name, value in generated.items()}, "sections": names}
     body = [text for piece in pieces if (text := piece.strip("\n"))]
-    return yaml_block(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(recorded)} -->"]) + "\n"
+    return front_matter.yaml_block(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(recorded)} -->"]) + "\n"
 
 
 def _marked(name: str, text: str) -> str:

@@ -84,13 +84,13 @@ def restorable(failed: Exception) -> Exception:
 
 
 def _check_versions(wanted: Mapping[str, str]) -> None:
-    here = installed_versions()
-    for name in sorted(wanted.keys() | here.keys()):
-        if here.get(name) != wanted.get(name):
+    versions = installed_versions()
+    for name in sorted(wanted.keys() | versions.keys()):
+        here, there = (each.get(name, "not installed") for each in (versions, wanted))
+        if here != there:
             raise RunError(
-                f"a worker on {platform.node()} has {name} {here.get(name, 'not installed')}, the driver "
-                f"{wanted.get(name, 'not installed')}: install the same versions on all machines, and type the same "
-                "command again"
+                f"a worker on {platform.node()} has {name} {here}, the driver {there}: install the same versions on "
+                "all machines, and type the same command again"
             )
 
 
@@ -118,9 +118,7 @@ class Local(HeldAlone):
 
 def usable_cpus() -> int:
     """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
@@ -140,16 +138,16 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     context = multiprocessing.get_context(method)
     workers = min(num_proc, len(tasks))
     watched, held = context.Pipe(duplex=False)
-    running, left = set[Future[R]](), iter(tasks)
+    running, left = set[Future[R]](), (pack(function, task) for task in tasks)
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
         try:
             # Submit few tasks at a time, so that none must be cancelled. If a worker dies just after a cancellation,
             # the pool's management thread fails and this process would wait for ever (Python 3.11).
-            running |= {pool.submit(run_packed, pack(function, task)) for task in islice(left, workers + 1)}
+            running |= {pool.submit(run_packed, task) for task in islice(left, workers + 1)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for each in done:
-                    running |= {pool.submit(run_packed, pack(function, task)) for task in islice(left, 1)}
+                    running |= {pool.submit(run_packed, task) for task in islice(left, 1)}
                     yield each.result()
         except BrokenProcessPool as broken:
             raise RunError(

@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -57,9 +58,6 @@ class Shared:
 
     def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
         self._beat, self._stale = beat, stale
-        self._heartbeat: Heartbeat
-        self._held: Hold
-        self._work: Path
         self._watched: dict[Path, Watched] = {}
 
     def __repr__(self) -> str:
@@ -150,14 +148,13 @@ class Shared:
         self._heartbeat.progress()
         if not pause.told and time.time() - pause.begun > TELLS:
             pause.told = True
-            owners = {lock: read_owner(lock) for lock in self._watched}
-            awaited = [_describe(lock, owner) for lock, owner in owners.items() if owner]
-            if awaited:
+            if awaited := [_describe(lock, owner) for lock in self._watched if (owner := read_owner(lock))]:
                 more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
                 since = time.strftime("%H:%M:%S", time.localtime(pause.begun))
                 until = f"it is replaced after {self._stale:.0f} s without progress"
                 show(f"waiting since {since} for {awaited[-1]}{more}; {until}", error=True)
-        pause.wait()
+        time.sleep(pause.seconds)
+        pause.seconds = min(2 * pause.seconds, LAST_PAUSE)
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
         time.sleep(FIRST_PAUSE)  # of two processes that saw the lock as stale, one may have restored a third's lock
@@ -200,15 +197,13 @@ class Shared:
         return False
 
 
+@dataclass
 class _Pause:
     """Pause between two looks at a folder, which doubles while nothing happens."""
 
-    def __init__(self) -> None:
-        self.seconds, self.begun, self.told = FIRST_PAUSE, time.time(), False
-
-    def wait(self) -> None:
-        time.sleep(self.seconds)
-        self.seconds = min(2 * self.seconds, LAST_PAUSE)
+    seconds: float = FIRST_PAUSE
+    begun: float = field(default_factory=time.time)
+    told: bool = False
 
 
 class _Step:
@@ -259,7 +254,7 @@ class _Step:
                 file.write(b".")
             packed = answer(self.function, self.tasks[number])
         else:
-            packed = answer(_give_up, f"a task was begun {begun} times, and its process ended or hung each time")
+            packed = answer(_give_up, begun)
         beside = partial_path(result)
         beside.write_bytes(with_checksum(packed))
         publish(beside, result)
@@ -275,10 +270,10 @@ class _Step:
         return result
 
 
-def _give_up(reason: str) -> None:
+def _give_up(begun: int) -> None:
     raise RunError(
-        f"{reason}: it may need more memory than a process has here, or a disk that does not answer. What is finished "
-        "is kept"
+        f"a task was begun {begun} times, and its process ended or hung each time: it may need more memory than a "
+        "process has here, or a disk that does not answer. What is finished is kept"
     )
 
 

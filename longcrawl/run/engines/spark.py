@@ -97,11 +97,9 @@ class Spark(HeldAlone):
         self.check()
 
     def _session(self) -> Any:
-        if self.session is not None:
-            return self.session
-        if not self._opened:
+        if self.session is None and not self._opened:
             self._opened.append(_open_session(self.master))
-        return self._opened[0]
+        return self._opened[0] if self.session is None else self.session
 
 
 def _open_session(master: str | None) -> Any:
@@ -131,7 +129,7 @@ def _open_session(master: str | None) -> Any:
 
 
 def _each(session: Any, function: Callable[[Batches], Batches], count: int, schema: str) -> Any:
-    """Return a data frame that maps a function over the numbers below ``count``, each in its own Spark task."""
+    """Map a function over the numbers below ``count``, each in its own Spark task; return the data frame."""
     return session.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
 
 
@@ -155,27 +153,29 @@ def _result(answered: tuple[bool, Any]) -> Any:
     return result
 
 
+def _chosen(tasks: Sequence[T], numbers: Batches) -> Iterator[T]:
+    return (tasks[number] for batch in numbers for number in batch["id"].to_pylist())
+
+
 def _answer(function: Callable[[Any], Any], tasks: Sequence[Any], numbers: Batches) -> Batches:
-    for batch in numbers:
-        for number in batch["id"].to_pylist():
-            yield _answered(function, tasks[number])
+    for task in _chosen(tasks, numbers):
+        yield _answered(function, task)
 
 
 def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
     """Make the rows of some tasks; send a LongCrawlError to all partitions, so that none finishes without its rows."""
-    for batch in numbers:
-        for number in batch["id"].to_pylist():
-            waiting, size = list[tuple[int, bytes | None, bytes | None]](), 0
-            try:
-                for partition, table in step.make(tasks[number]):
-                    waiting.append((partition, packed := pack_table(table), None))
-                    if (size := size + len(packed)) >= BATCH:
-                        yield _batch(waiting)
-                        waiting, size = [], 0
-            except LongCrawlError as failed:
-                error = pickle.dumps(restorable(failed))
-                waiting += ((partition, None, error) for partition in range(step.partitions))
-            yield _batch(waiting)
+    for task in _chosen(tasks, numbers):
+        waiting, size = list[tuple[int, bytes | None, bytes | None]](), 0
+        try:
+            for partition, table in step.make(task):
+                waiting.append((partition, packed := pack_table(table), None))
+                if (size := size + len(packed)) >= BATCH:
+                    yield _batch(waiting)
+                    waiting, size = [], 0
+        except LongCrawlError as failed:
+            error = pickle.dumps(restorable(failed))
+            waiting += ((partition, None, error) for partition in range(step.partitions))
+        yield _batch(waiting)
 
 
 def _batch(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> pa.RecordBatch:
@@ -187,14 +187,14 @@ def _take(step: Exchange, rows: Batches) -> Batches:
     """Finish the single partition in ``rows``, if any, and yield its number."""
     if (first := next(rows, None)) is not None:
         partition = first["p"][0].as_py()
-        yield _answered(partial(_finish, step, partition), _tables(partition, chain([first], rows)))
+
+        def finish(tables: Iterator[pa.Table]) -> int:
+            step.write(partition, tables)
+            return int(partition)
+
+        yield _answered(finish, _tables(partition, chain([first], rows)))
     for _ in rows:  # after an error, Spark still expects all rows to be read
         pass
-
-
-def _finish(step: Exchange, partition: int, tables: Iterator[pa.Table]) -> int:
-    step.write(partition, tables)
-    return partition
 
 
 def _tables(partition: int, rows: Batches) -> Iterator[pa.Table]:

@@ -8,6 +8,7 @@ MinHash, and the longest file are added to the wall hours, whatever the number o
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from longcrawl.core.stages import SpanSurvey, Stage
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
-from longcrawl.run.plan.estimates import Drawn, Estimate, Plan, PlanRow, amount, duration, exact, interval, size
+from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size
 from longcrawl.run.plan.run_plan import ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
@@ -93,7 +94,6 @@ class ClusterRow:
 
     stage: str
     documents: Estimate | None
-    """Documents that the stage keeps."""
     seconds: Estimate
     """Core seconds of all tasks that run in parallel."""
     alone: Estimate = NOTHING
@@ -110,7 +110,6 @@ class ClusterPlan(Tabular):
 
     recipe: str
     sample: str
-    """Description of the sample."""
     files: int
     cores: int
     rows: tuple[ClusterRow, ...]
@@ -161,8 +160,8 @@ class ClusterPlan(Tabular):
         parts = {row.stage: row.seconds.value / self.busy for row in self.rows}
         parts |= {f"{row.stage}, in one task": row.alone.value for row in self.rows}
         parts |= {"the longest file": self.longest.value}
-        name = max(parts, key=lambda each: parts[each])
-        return name, parts[name] / max(sum(parts.values()), 1e-9)
+        name, most = max(parts.items(), key=itemgetter(1))
+        return name, most / max(sum(parts.values()), 1e-9)
 
     def tables(self) -> list[Table]:
         """Return one table, with a row for each stage and the totals as notes."""
@@ -231,7 +230,9 @@ def plan_cluster(
     among = sample.among(files or sample.parts)
     scaled = scale_up(chosen, among, seed, copies="as_sampled")
     named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
-    return extrapolate(named, chosen, files=among.parts, cores=cores, longest=_longest(among.drawn))
+    sizes = among.drawn.totals
+    longest = float(sizes.max() / max(sizes.mean(), 1.0))
+    return extrapolate(named, chosen, files=among.parts, cores=cores, longest=longest)
 
 
 def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, longest: float = 1.0) -> ClusterPlan:
@@ -239,7 +240,9 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
     measured = plan.rows[1 : 1 + len(stages)]
-    rows = [_source_row(plan.rows[0], compares_ids=not recipe.source.unique_ids)]
+    first = plan.rows[0]
+    took, sent = (NOTHING, NOTHING) if recipe.source.unique_ids else _rows(first.documents)  # to compare ids
+    rows = [ClusterRow(first.stage, first.documents, first.seconds + took, shuffled=sent)]
     for stage, before, row in zip(stages, plan.rows, measured, strict=False):
         rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], min(recipe.parts, files)))
     if plan.written is not None:
@@ -249,35 +252,20 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
     return ClusterPlan(plan.recipe, plan.sample, files, cores, tuple(rows), each, plan.written)
 
 
-def _longest(drawn: Drawn) -> float:
-    """Return the length of the longest file that was read, as a multiple of the mean."""
-    return float(drawn.totals.max() / max(drawn.totals.mean(), 1.0))
-
-
-def _source_row(row: PlanRow, *, compares_ids: bool) -> ClusterRow:
-    if not compares_ids:
-        return ClusterRow(row.stage, row.documents, row.seconds)
-    took, sent = _rows(row.documents)
-    return ClusterRow(row.stage, row.documents, row.seconds + took, shuffled=sent)
-
-
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
     """Return a stage's cost, replacing the work done once for all parts by the exchanges it is assumed to make."""
-    spread = _less(row.seconds, waited)
+    spread, (took, sent) = _less(row.seconds, waited), _rows(before.documents)
     plain = ClusterRow(row.stage, row.documents, spread)
     if isinstance(stage, NearDuplicates):
         return _near_duplicates(plain, stage.curve.bands, before.documents, parts)
     if isinstance(stage, EqualHashes):
-        took, _ = _rows(before.documents)
-        return replace(plain, seconds=spread + took, shuffled=before.documents.scaled(CONSTANTS["hash_bytes"].value))
+        return replace(plain, seconds=spread + took, shuffled=_times(before.documents, "hash_bytes"))
     if isinstance(stage, SpanSurvey) and stage.orders:
-        took, sent = _rows(before.documents)
-        sent += before.documents.scaled(CONSTANTS["related_bytes"].value)
+        sent += _times(before.documents, "related_bytes")
         return replace(plain, seconds=spread + waited + took, shuffled=sent)
     if isinstance(stage, SpanSurvey):
-        searched = before.characters or NOTHING
-        took = waited.scaled(CONSTANTS["passage_factor"].value)
-        return replace(plain, seconds=spread + took, shuffled=searched.scaled(CONSTANTS["passage_bytes"].value))
+        sent = _times(before.characters or NOTHING, "passage_bytes")
+        return replace(plain, seconds=spread + _times(waited, "passage_factor"), shuffled=sent)
     if stage.needs == "removals":  # from another package, with unknown memory use
         return replace(plain, alone=waited, memory=exact(inf))
     return replace(plain, alone=waited)
@@ -288,17 +276,14 @@ def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) ->
     left = row.documents or NOTHING
     removed = Estimate(came.value - left.value, max(came.low - left.high, 0.0), came.high - left.low)
     keys = came.scaled(float(bands))
-    took = keys.scaled(CONSTANTS["band_seconds"].value) + came.scaled(CONSTANTS["choice_seconds"].value)
-    sent = keys.scaled(CONSTANTS["band_bytes"].value) + removed.scaled(CONSTANTS["choice_bytes"].value)
+    took = _times(keys, "band_seconds") + _times(came, "choice_seconds")
+    sent = _times(keys, "band_bytes") + _times(removed, "choice_bytes")
     edges = Estimate(keys.value * CONSTANTS["edges"].value, removed.low, keys.high)
-    forest = came.scaled(1 / parts)
-    labels = Estimate(*(each * _label_bytes(each) for each in (forest.value, forest.low, forest.high)))
+    forest, label = came.scaled(1 / parts), CONSTANTS["label_bytes"].value
+    ends = forest.value, forest.low, forest.high
+    labels = Estimate(*(each * label * (1 if each < FEW_LABELS else 2) for each in ends))
     alone = edges.scaled(CONSTANTS["edge_seconds"].value / parts)
-    return replace(row, seconds=row.seconds + took, alone=alone, shuffled=sent, memory=_at_least(labels, TASK))
-
-
-def _label_bytes(documents: float) -> float:
-    return CONSTANTS["label_bytes"].value * (1 if documents < FEW_LABELS else 2)
+    return replace(row, seconds=row.seconds + took, alone=alone, shuffled=sent, memory=_at_least_a_task(labels))
 
 
 def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
@@ -309,7 +294,7 @@ def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
         took, sent = _rows(last.documents)
         row = replace(row, seconds=last.seconds + took + took, shuffled=last.disk + sent)  # counted first, then sorted
     if output.plans_documents:
-        row = replace(row, memory=_at_least(last.documents.scaled(CONSTANTS["layout_bytes"].value), TASK))
+        row = replace(row, memory=_at_least_a_task(_times(last.documents, "layout_bytes")))
     return row
 
 
@@ -323,12 +308,16 @@ def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int)
         for ends in zip(*((each.value, each.low, each.high) for each in sent), strict=True)
     ]
     tasks = Estimate(*counts) if counts else exact(float(files * segments))
-    return ClusterRow(ENGINE, None, tasks.scaled(CONSTANTS["task_seconds"].value))
+    return ClusterRow(ENGINE, None, _times(tasks, "task_seconds"))
 
 
 def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
     """Return the seconds and bytes of an exchange with a small row for each document."""
-    return documents.scaled(CONSTANTS["row_seconds"].value), documents.scaled(CONSTANTS["row_bytes"].value)
+    return _times(documents, "row_seconds"), _times(documents, "row_bytes")
+
+
+def _times(amount: Estimate, constant: str) -> Estimate:
+    return amount.scaled(CONSTANTS[constant].value)
 
 
 def _sum(estimates: Iterable[Estimate]) -> Estimate:
@@ -341,8 +330,8 @@ def _less(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(*(max(mine - theirs, 0.0) for mine, theirs in ends))
 
 
-def _at_least(one: Estimate, least: Estimate) -> Estimate:
-    return Estimate(max(one.value, least.value), max(one.low, least.low), max(one.high, least.high))
+def _at_least_a_task(memory: Estimate) -> Estimate:
+    return Estimate(*(max(each, TASK.value) for each in (memory.value, memory.low, memory.high)))
 
 
 def _few(number: float) -> str:

@@ -34,7 +34,7 @@ from longcrawl.run.part import characters, read_gathered
 Doubles = npt.NDArray[np.float64]
 
 Values = Sequence[Doubles]
-"""Quantity of every sampled document, 0 for removed ones: float64 [documents] for each part that was read."""
+"""Quantity of every sampled document: float64 [documents] for each part that was read."""
 
 CONFIDENT = 1.96
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
@@ -88,7 +88,6 @@ class Drawn:
     """Design of a sample: sizes of parts and documents, and the probabilities of the documents."""
 
     parts: int
-    """Number of parts of the source."""
     size: float
     """Size of all parts in bytes, or their number if bytes are unknown."""
     part_sizes: Doubles
@@ -108,18 +107,19 @@ class Drawn:
         return float(self.part_sizes.sum()) / self.size
 
 
-def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Estimate:
-    """Estimate the total of a quantity over all documents of all parts from its values in the sample.
+def estimate_total(values: Doubles, drawn: Drawn, *, counts: bool = False) -> Estimate:
+    """Estimate the total of a quantity over all documents of all parts from its value in each sampled document.
 
     With ``counts`` the quantity of a document is 0 or 1; otherwise it is assumed to grow with the document's size.
 
     >>> one = (np.ones(100),)
     >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))
-    >>> estimate_total([np.arange(100) % 4 == 0], drawn, counts=True)
+    >>> estimate_total(np.arange(100) % 4 == 0, drawn, counts=True)
     Estimate(value=25.0, low=25.0, high=25.0)
     """
-    totals, variances = np.zeros(len(values)), np.zeros(len(values))
-    for place, (amounts, chances, sizes) in enumerate(zip(values, drawn.chances, drawn.document_sizes, strict=True)):
+    by_part = np.split(values, np.cumsum([len(each) for each in drawn.chances])[:-1])
+    totals, variances = np.zeros((2, len(by_part)))
+    for place, (amounts, chances, sizes) in enumerate(zip(by_part, drawn.chances, drawn.document_sizes, strict=True)):
         known, known_total = (np.ones(len(amounts)), drawn.documents) if counts else (sizes, drawn.totals)
         reference = float((known / chances).sum())
         share = float((amounts / chances).sum()) / reference if reference else 0.0
@@ -130,8 +130,7 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
         cases = np.ones(len(amounts)) if counts else amounts
         there = float(((cases > 0) / chances).sum())
         variances[place] += UNSEEN_CASES * float((cases**2 * unlikely / chances).sum()) / max(there, 1.0)
-    seen = sum(float(np.sum(each)) for each in values)
-    return _over_parts(totals, variances, drawn, seen)
+    return _over_parts(totals, variances, drawn, seen=sum(float(np.sum(each)) for each in by_part))
 
 
 def estimate_parts(totals: Sequence[float], drawn: Drawn) -> Estimate:
@@ -199,20 +198,17 @@ class Thinning:
 
 @dataclass(frozen=True, eq=False)
 class SampledPart:
-    """Part that was read, with the documents drawn from it."""
+    """Part that was read whole, with the documents drawn from it."""
 
     number: int
-    """Number of the part among all parts of the source."""
     size: float
     """Size of its files in bytes, or 1 if the files of a part are not known."""
     documents: int
-    """Number of documents in the whole part."""
     characters: int | None
     """Characters in the texts of the whole part, or None if it has no texts."""
     document_size: float
     """Sum of the sizes of all documents of the whole part, in the unit of ``sizes``."""
     tables: int
-    """Number of tables in which the source yielded the documents."""
     seconds: float
     """Core seconds to read the whole part."""
     table: pa.Table
@@ -227,9 +223,7 @@ class Sample:
     """Documents sampled from a source."""
 
     parts: int
-    """Number of parts of the source."""
     size: float
-    """Sum of the sizes of all parts."""
     read: tuple[SampledPart, ...]
     start: float
     """Core seconds before the first documents arrived, for imports and compilation."""
@@ -378,7 +372,6 @@ class PlanRow:
     seconds: Estimate
     """Seconds on a core of this machine."""
     disk: Estimate
-    """Bytes on disk."""
 
 
 @dataclass(frozen=True)
@@ -423,7 +416,6 @@ class Plan(Tabular):
     recipe: str
     digest: str
     sample: str
-    """Description of the sample."""
     rows: tuple[PlanRow, ...]
     """Rows of the plan, with the source first and the output last."""
     tokens: Estimate | None

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -36,7 +37,6 @@ from longcrawl.run.plan.estimates import (
     PlanRow,
     Sample,
     Thinning,
-    Values,
     draw_sample,
     estimate_parts,
     estimate_total,
@@ -47,7 +47,6 @@ from longcrawl.run.recipe import Recipe, check_order, load_recipe
 Longs = npt.NDArray[np.int64]
 
 BATCH = 200
-"""Documents per measured batch."""
 
 ROW = "row of the sample"
 """Column with the number of the sampled document that a row was made from."""
@@ -58,38 +57,33 @@ FIRST = 20
 
 
 class Costs:
-    """Core seconds and disk bytes of every sampled document: float64 [documents] for each part that was read."""
+    """Core seconds and disk bytes of every sampled document: float64 [documents]."""
 
-    def __init__(self, sizes: Values, together: float) -> None:
-        self.sizes, self.together = sizes, together
-        self.seconds: list[Doubles] = [np.zeros(len(each)) for each in sizes]
-        self.disk: list[Doubles] = [np.zeros(len(each)) for each in sizes]
-        self.waited: list[Doubles] = [np.zeros(len(each)) for each in sizes]
-        """Share of ``seconds`` for work that is done once for all parts, while they wait."""
+    def __init__(self, sample: Sample) -> None:
+        self.sizes, self.together = np.concatenate(sample.drawn.document_sizes), sample.together
+        self.read = [max(part.table.num_rows, 1) for part in sample.read]
+        self.seconds, self.disk, self.waited = np.zeros((3, len(self.sizes)))
+        """``waited`` is the share of ``seconds`` for work that is done once for all parts, while they wait."""
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
         """Run a stage on the documents of the part at ``place``, measure it and return the kept documents."""
         _, nothing = _timed(label, stage, table.slice(0, 0))
         each, left = nothing / self._kept_together(place, table), []
-        for _, rows, batch in self._batches(place, table, BATCH):
+        for _, rows, batch in self._batches(table, BATCH):
             documents, seconds = _timed(label, stage, batch)
             left.append(documents)
-            self._add(self.seconds, place, rows, max(seconds - nothing, 0.0))
-            self.seconds[place][rows] += each
+            self._add(self.seconds, rows, max(seconds - nothing, 0.0))
+            self.seconds[rows] += each
         documents = pa.concat_tables(left)
         if ROW not in documents.column_names:
             raise RunError(f"stage {label!r} drops columns that it does not know, so its documents cannot be planned")
         return documents.sort_by(ROW).combine_chunks()
 
-    def total_seconds(self) -> float:
-        """Return the core seconds of all sampled documents."""
-        return sum(float(each.sum()) for each in self.seconds)
-
     def add(self, other: "Costs") -> None:
         """Add the costs of another step of the same stage."""
-        self.seconds = [mine + theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
-        self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
-        self.waited = [mine + theirs for mine, theirs in zip(self.waited, other.waited, strict=True)]
+        self.seconds += other.seconds
+        self.disk += other.disk
+        self.waited += other.waited
 
     def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
         """Measure how a run stores documents until all parts are done: writing them and reading them back.
@@ -97,7 +91,7 @@ class Costs:
         Documents that are not new are stored already and only cost reading.
         """
         for place, table in enumerate(tables):
-            self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)
+            self._store(table, self._batches(table, self._kept_together(place, table)), is_new=is_new)
 
     def sketch(self, survey: Survey, tables: Sequence[pa.Table]) -> list[pa.Table]:
         """Measure a survey's sketching of documents, and writing and reading the sketches; return the sketches."""
@@ -106,7 +100,7 @@ class Costs:
     @contextmanager
     def shared(
         self,
-        tables: Mapping[int, pa.Table],
+        tables: Sequence[pa.Table],
         folder: Path | None = None,
         *,
         by_size: bool,
@@ -115,41 +109,32 @@ class Costs:
     ) -> Iterator[None]:
         """Divide the time of a block and the size of its files in ``folder`` among documents, by size or equally.
 
-        Args:
-            tables: the documents by the place of their part.
-            folder: folder in which the block writes, if any.
-            by_size: whether to divide by the size of documents instead of equally.
-            waits: whether all parts wait for the block.
-            share: the share of the block's time to count.
+        ``waits`` is whether all parts wait for the block, and ``share`` the share of the block's time to count.
         """
         clock = CoreClock()
         with clock.measure("block"):
             yield
-        written = folder_bytes(folder) if folder else 0
-        rows = {place: table[ROW].to_numpy() for place, table in tables.items()}
-        weights = {place: self.sizes[place][each] if by_size else np.ones(len(each)) for place, each in rows.items()}
-        everything = max(sum(float(each.sum()) for each in weights.values()), 1.0)
-        for place, each in rows.items():
-            took = weights[place] * (clock.seconds["block"] * share / everything)
-            self.seconds[place][each] += took
-            self.waited[place][each] += took * waits
-            self.disk[place][each] += weights[place] * (written / everything)
+        rows = np.concatenate([table[ROW].to_numpy() for table in tables])
+        weights = self.sizes[rows] if by_size else np.ones(len(rows))
+        weights = weights / max(float(weights.sum()), 1.0)
+        took = weights * (clock.seconds["block"] * share)
+        self.seconds[rows] += took
+        self.waited[rows] += took * waits
+        self.disk[rows] += weights * (folder_bytes(folder) if folder else 0)
 
     def _sketched(self, survey: Survey, place: int, table: pa.Table) -> pa.Table:
         made = []
-        for chosen, rows, batch in self._batches(place, table, self._kept_together(place, table)):
+        for chosen, rows, batch in self._batches(table, self._kept_together(place, table)):
             clock = CoreClock()
             with clock.measure("sketch"):
                 sketches = survey.sketch(batch)
-            self._add(self.seconds, place, rows, clock.seconds["sketch"])
+            self._add(self.seconds, rows, clock.seconds["sketch"])
             made.append((chosen, rows, sketches))
-        self._store(place, table, made)
+        self._store(table, made)
         order = np.concatenate([chosen for chosen, _, _ in made])
         return pa.concat_tables(sketches for _, _, sketches in made).take(np.argsort(order))
 
-    def _store(
-        self, place: int, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]], *, is_new: bool = True
-    ) -> None:
+    def _store(self, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]], *, is_new: bool = True) -> None:
         """Write batches of documents or sketches and read them back; writing only counts if they are new."""
         sink, writer, written = io.BytesIO(), None, 0
         for _, rows, batch in batches:
@@ -159,34 +144,30 @@ class Costs:
             clock = CoreClock()
             with clock.measure("write"):
                 writer.write_table(stored)
-            self._add(self.disk, place, rows, (sink.tell() - written) * is_new)
+            self._add(self.disk, rows, (sink.tell() - written) * is_new)
             written = sink.tell()
-            self._add(self.seconds, place, rows, clock.seconds["write"] * is_new)
+            self._add(self.seconds, rows, clock.seconds["write"] * is_new)
         if writer is not None:
             writer.close()
-            self._add(self.disk, place, table[ROW].to_numpy(), (sink.tell() - written) * is_new)
-            with self.shared({place: table}, by_size=True, waits=False):
+            self._add(self.disk, table[ROW].to_numpy(), (sink.tell() - written) * is_new)
+            with self.shared([table], by_size=True, waits=False):
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
-        """Return the expected number of documents left of one table of the source.
+        """Return the expected number of documents left of one table of the source, for which a run pays one call."""
+        return max(ceil(self.together * len(table) / self.read[place]), 1)
 
-        A run pays the cost of one call for each such table.
-        """
-        share = float(table.num_rows) / max(len(self.sizes[place]), 1)
-        return max(ceil(self.together * share), 1)
-
-    def _batches(self, place: int, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
+    def _batches(self, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
         """Yield batches of documents of similar size: rows in the table, rows in the sample, and the documents."""
         rows = table[ROW].to_numpy()
-        order = np.argsort(self.sizes[place][rows], kind="stable")
+        order = np.argsort(self.sizes[rows], kind="stable")
         for first in range(0, max(len(order), 1), most):
             chosen = order[first : first + most]
             yield chosen, rows[chosen], table.take(chosen)
 
-    def _add(self, values: list[Doubles], place: int, rows: Longs, amount: float) -> None:
-        weights = self.sizes[place][rows] + TYPICAL
-        values[place][rows] += weights * (amount / max(float(weights.sum()), 1.0))
+    def _add(self, values: Doubles, rows: Longs, amount: float) -> None:
+        weights = self.sizes[rows] + TYPICAL
+        values[rows] += weights * (amount / max(float(weights.sum()), 1.0))
 
 
 def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
@@ -200,15 +181,10 @@ class MeasuredStage:
     """Measurements of one stage on the sample."""
 
     label: str
-    there: Values
+    there: Doubles
     """1 for each kept document, 0 for the others."""
-    characters: Values | None
-    seconds: Values
-    """Core seconds of each document."""
-    waited: Values
-    """Share of ``seconds`` for work that is done once for all parts."""
-    disk: Values
-    """Bytes of each document in a run's work folder until the run is done."""
+    characters: Doubles | None
+    cost: Costs
     start: float
     """Core seconds of the first documents in this process, with imports and compilation."""
     thinning: tuple[Thinning, Thinning] | None = None
@@ -225,7 +201,9 @@ def measure_stages(
     Returns:
         The measurements; the remaining documents of each part; and the stages as applied, fitted if need be.
     """
-    tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
+    starts = np.cumsum([0, *(part.table.num_rows for part in sample.read)])
+    numbers = [np.arange(*ends) for ends in pairwise(starts)]
+    tables = [part.table.append_column(ROW, pa.array(each)) for part, each in zip(sample.read, numbers, strict=True)]
     if not sum(table.num_rows for table in tables):
         raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
     if recipe.on_duplicate_ids == "keep_first":
@@ -244,32 +222,24 @@ def _first_of_ids(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """Remove documents with the id of an earlier one in the sample; ids of parts that were not read are unknown."""
     ids = pa.chunked_array([chunk for table in tables for chunk in table["id"].chunks], pa.string())
     first = pa.table({"id": ids, "place": np.arange(len(ids))}).group_by("id").aggregate([("place", "min")])
-    kept = np.zeros(len(ids), bool)
-    kept[first["place_min"].to_numpy()] = True
-    parts = np.split(kept, np.cumsum([table.num_rows for table in tables])[:-1])
-    return [table.filter(pa.array(part)) for table, part in zip(tables, parts, strict=True)]
+    rows = first["place_min"].combine_chunks()
+    return [table.filter(pc.is_in(table[ROW], value_set=rows)) for table in tables]
 
 
-def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Values | None:
+def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Doubles | None:
     """Return a column's ``n_tokens`` or code points of ``text`` for each sampled document; None without the column."""
     if name not in tables[0].column_names or (name == "text" and characters(tables[0]) is None):
         return None
-    return [_at(table, sizes, _numbers(table[name])) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]
+    columns = [table[name] for table in tables]
+    lengths = [each if pa.types.is_integer(each.type) else pc.utf8_length(each) for each in columns]
+    numbers = [pc.cast(pc.fill_null(each, 0), pa.float64()).to_numpy() for each in lengths]
+    return _at(tables, drawn, np.concatenate(numbers))
 
 
-def _there(tables: Sequence[pa.Table], drawn: Drawn) -> Values:
-    return [_at(table, sizes, 1.0) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]
-
-
-def _at(table: pa.Table, sizes: Doubles, values: Doubles | float) -> Doubles:
-    found = np.zeros(len(sizes))
-    found[table[ROW].to_numpy()] = values
-    return found
-
-
-def _numbers(values: pa.ChunkedArray) -> Doubles:
-    lengths = values if pa.types.is_integer(values.type) else pc.utf8_length(values)
-    found: Doubles = pc.cast(pc.fill_null(lengths, 0), pa.float64()).to_numpy()
+def _at(tables: Sequence[pa.Table], drawn: Drawn, values: Doubles | float = 1.0) -> Doubles:
+    """Return the values of the documents in ``tables`` at their rows of the sample, and 0 for all others."""
+    found = np.zeros(sum(map(len, drawn.chances)))
+    found[np.concatenate([table[ROW].to_numpy() for table in tables])] = values
     return found
 
 
@@ -277,27 +247,34 @@ class _Walk:
     """Walk through the stages one by one, with one table for each part that was read."""
 
     def __init__(self, sample: Sample, groups: int, seed: int, folder: str) -> None:
-        self.drawn, self.together, self.seed, self.folder = sample.drawn, sample.together, seed, folder
+        self.sample, self.drawn, self.seed, self.folder = sample, sample.drawn, seed, folder
         self.applied: list[Stage] = []
         # The same groups as in longcrawl.run.segments.group_inputs, without listing millions of inputs.
-        places = [part.number % groups for part in sample.read]
-        self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
+        self.group_of = [part.number % groups for part in sample.read]
 
     def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[MeasuredStage, list[pa.Table]]:
-        clock, cost = CoreClock(), self._costs()
+        clock, cost, thinning = CoreClock(), Costs(self.sample), None
         with clock.measure("start"):
             stage.prepare()
         if stage.needs == "fit":
             stage = self._fitted(label, stage, tables, cost)
         if stage.needs in ("removals", "spans"):
-            return self._surveyed(label, stage, tables, clock, cost)
-        place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
-        with clock.measure("start"):
-            self._costs().run(label, stage, place, tables[place].slice(0, FIRST))
-        passed, left = self._warm(lambda cost: [cost.run(label, stage, *each) for each in enumerate(tables)])
+            with clock.measure("start"):
+                self._decide(label, stage, [table.slice(0, FIRST) for table in tables], Costs(self.sample))
+            passed, left = self._warm(lambda cost: self._surveyed(label, stage, tables, cost))
+            halves = [self._half(table, label) for table in tables]
+            half_left = self._decide(label, stage, halves, Costs(self.sample))
+            shares = [self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True)]
+            thinning = shares[0], shares[1]
+        else:
+            place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
+            with clock.measure("start"):
+                Costs(self.sample).run(label, stage, place, tables[place].slice(0, FIRST))
+            passed, left = self._warm(lambda cost: [cost.run(label, stage, *each) for each in enumerate(tables)])
         cost.add(passed)
         self.applied.append(stage)
-        return self._measured(label, left, cost, clock), left
+        there, letters = _at(left, self.drawn), quantity(left, "text", self.drawn)
+        return MeasuredStage(label, there, letters, cost, clock.seconds["start"], thinning), left
 
     def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
         """Run a stage on all documents; repeat it if it was quick or compiled kernels, which happens once in a run.
@@ -305,53 +282,28 @@ class _Walk:
         Return the costs of the last repeat, and the kept documents.
         """
         for _ in range(1 + REPEATS):
-            cost = self._costs()
-            before = count_compiled()
+            cost, before = Costs(self.sample), count_compiled()
             left = through(cost)
-            if count_compiled() == before and cost.total_seconds() >= QUICK:
+            if count_compiled() == before and cost.seconds.sum() >= QUICK:
                 break
         return cost, left
-
-    def _costs(self) -> Costs:
-        return Costs(self.drawn.document_sizes, self.together)
 
     def _fitted(self, label: str, stage: Stage, tables: list[pa.Table], cost: Costs) -> Stage:
         cost.keep(tables, is_new=not self._are_kept())
         target, count = Path(self.folder) / label, stage.train_documents
-        come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value
+        come = estimate_total(_at(tables, self.drawn), self.drawn, counts=True).value
         # The stage is fitted on up to ``count`` documents here and in the run, which has more to choose from.
         share = 1.0 if count is None else min(count / come, 1.0) / min(count / sum(map(len, tables)), 1.0)
-        with cost.shared(dict(enumerate(tables)), target, by_size=True, share=share):
+        with cost.shared(tables, target, by_size=True, share=share):
             return stage.fit(iter(tables), str(target))
 
-    def _surveyed(
-        self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock, learnt: Costs
-    ) -> tuple[MeasuredStage, list[pa.Table]]:
-        with clock.measure("start"):
-            self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
-        cost, left = self._warm(lambda cost: self._surveyed_once(label, survey, tables, cost))
-        halves = [self._half(table, label) for table in tables]
-        half_left = self._decide(label, survey, halves, self._costs())
-        cost.add(learnt)
-        self.applied.append(survey)
-        thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
-        return self._measured(label, left, cost, clock, thinning), left
-
-    def _surveyed_once(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
+    def _surveyed(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
         cost.keep(tables, is_new=not self._are_kept())
         return self._decide(label, survey, tables, cost)
 
     def _are_kept(self) -> bool:
         """Return whether the last stage was a survey that removes documents, so that a run has stored them already."""
         return bool(self.applied) and self.applied[-1].needs == "removals"
-
-    def _measured(
-        self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None
-    ) -> MeasuredStage:
-        there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
-        return MeasuredStage(
-            label, there, letters, cost.seconds, cost.waited, cost.disk, clock.seconds["start"], thinning
-        )
 
     def _thinning(
         self,
@@ -366,7 +318,7 @@ class _Walk:
         amounts = []
         for each in (tables, left, halves, half_left):
             found = quantity(each, "text", self.drawn) if by_size else None
-            amounts.append(np.concatenate(found or _there(each, self.drawn)))
+            amounts.append(_at(each, self.drawn) if found is None else found)
         stands_for = 1 / np.concatenate(self.drawn.chances)
         came, half_came = float(amounts[0] @ stands_for), float(amounts[2] @ stands_for)
         gone, half_gone = amounts[0] - amounts[1], amounts[2] - amounts[3]
@@ -379,21 +331,21 @@ class _Walk:
 
     def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
         """Run a survey's decision on all tables as a run would; return the kept documents."""
-        sketches = cost.sketch(survey, tables)
-        left = list(tables)
-        for group in self.groups if survey.within_parts else [list(range(len(tables)))]:
-            together = {place: tables[place] for place in group}
-            if survey.needs == "spans" and group:
+        sketches, left = cost.sketch(survey, tables), list(tables)
+        groups = [list(range(len(tables)))]
+        if survey.within_parts:
+            groups = [np.flatnonzero(np.equal(self.group_of, each)).tolist() for each in sorted(set(self.group_of))]
+        for group in groups:
+            together = [tables[place] for place in group]
+            if survey.needs == "spans":
                 with tempfile.TemporaryDirectory() as folder:
                     with cost.shared(together, Path(folder), by_size=True):
                         edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))
-                    left = [
-                        cost.run(label, edit, place, each) if place in together else each
-                        for place, each in enumerate(left)
-                    ]
-            elif group:
+                    for place in group:
+                        left[place] = cost.run(label, edit, place, tables[place])
+            else:
                 within = survey.within_parts
-                asked = [sketches[place] if within else self._with_part(sketches, place) for place in group]
+                asked = [sketches[place] if within else self._with_part(sketches[place], place) for place in group]
                 with cost.shared(together, by_size=False):
                     gone = pc.cast(survey.removals(pa.concat_tables(asked))["id"], pa.string()).combine_chunks()
                     for place in group:
@@ -401,9 +353,8 @@ class _Walk:
                         left[place] = tables[place].filter(pc.invert(here))
         return left
 
-    def _with_part(self, sketches: Sequence[pa.Table], place: int) -> pa.Table:
-        part = next(number for number, group in enumerate(self.groups) if place in group)
-        return sketches[place].append_column(PART, pa.array(np.full(sketches[place].num_rows, part, np.int32)))
+    def _with_part(self, sketches: pa.Table, place: int) -> pa.Table:
+        return sketches.append_column(PART, pa.array(np.full(sketches.num_rows, self.group_of[place], np.int32)))
 
     def _half(self, table: pa.Table, label: str) -> pa.Table:
         keys = keyed_hash(document_ids(table, label).to_pylist(), "half of a plan", self.seed)
@@ -489,37 +440,27 @@ class ScaledUp(NamedTuple):
 
 def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
     """Run a recipe's stages on a sample and scale the measurements to all parts."""
+    scaled = _Scaled(sample, copies)
     with tempfile.TemporaryDirectory() as folder:
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
-        scaled = _Scaled(sample, copies)
-        plan = _planned(recipe, sample, scaled, measured, left, applied)
-    return ScaledUp(plan, scaled.waited)
-
-
-def _planned(
-    recipe: Recipe,
-    sample: Sample,
-    scaled: "_Scaled",
-    measured: Sequence[MeasuredStage],
-    left: Sequence[pa.Table],
-    applied: Sequence[Stage],
-) -> Plan:
-    rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
-    drawn = sum(part.table.num_rows for part in sample.read)
-    described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
-    for label, stage in recipe.stages:
-        if stage.train_documents is not None:
-            described += f"; a run trains {label} on at most {stage.train_documents:,} documents"
-    made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
-    if not any(table.num_rows for table in left):
-        return made
-    tokens = quantity(left, "n_tokens", sample.drawn)
-    amount = rows[-1].documents if tokens is None else scaled.total(tokens)
-    cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
-    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
-    spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has its own files
-    last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
-    return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
+        rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
+        drawn = sum(part.table.num_rows for part in sample.read)
+        described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
+        for label, stage in recipe.stages:
+            if stage.train_documents is not None:
+                described += f"; a run trains {label} on at most {stage.train_documents:,} documents"
+        made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
+        if any(table.num_rows for table in left):
+            tokens = quantity(left, "n_tokens", sample.drawn)
+            amount = rows[-1].documents if tokens is None else scaled.total(tokens)
+            cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
+            seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
+            # Each part has its own files.
+            spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))
+            rows.append(PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled))
+            counted = None if tokens is None else amount
+            made = replace(made, rows=tuple(rows), tokens=counted, written=cost.written.at(amount))
+    return ScaledUp(made, scaled.waited)
 
 
 class _Scaled:
@@ -541,8 +482,9 @@ class _Scaled:
         return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
 
     def stage(self, one: MeasuredStage) -> PlanRow:
-        seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
-        self.waited[one.label] = self.total(one.waited).within(CLOCK_FACTOR)
+        seconds = self._seconds(self.total(one.cost.seconds), one.start)
+        disk = self.total(one.cost.disk).widened(DISK_NOISE)
+        self.waited[one.label] = self.total(one.cost.waited).within(CLOCK_FACTOR)
         if disk.value:
             seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
         if one.thinning is not None:
@@ -560,18 +502,13 @@ class _Scaled:
         tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together
         return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
 
-    def total(self, values: Values) -> Estimate:
+    def total(self, values: Doubles) -> Estimate:
         """Estimate the total over all documents of a quantity that grows with document size."""
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
 
 
-class Point(NamedTuple):
-    """Measured cost of writing some documents."""
-
-    amount: float
-    """Number of tokens, or of documents if they have no tokens."""
-    took: float
-    """Bytes or core seconds."""
+Point = tuple[float, float]
+"""Number of tokens (of documents if they have no tokens), and the bytes or core seconds to write them."""
 
 
 @dataclass(frozen=True)
@@ -587,10 +524,10 @@ class Line:
     @classmethod
     def through(cls, one: Point, half: Point, whole: Point) -> "Line":
         """Return the line through the points of one document, or none, and of all; ``half`` determines the noise."""
-        slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
-        fixed = max(one.took - slope * one.amount, 0.0)
-        expected = fixed + slope * half.amount
-        return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
+        slope = max((whole[1] - one[1]) / max(whole[0] - one[0], 1.0), 0.0)
+        fixed = max(one[1] - slope * one[0], 0.0)
+        expected = fixed + slope * half[0]
+        return cls(fixed, slope, abs(half[1] - expected) / max(expected, 1e-9))
 
     def at(self, amount: Estimate) -> Estimate:
         """Return the cost for a number of tokens or documents."""
@@ -600,14 +537,11 @@ class Line:
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """Cost of writing an output, by the amount written."""
+    """Bytes and core seconds of writing an output, and of its first pass, by the amount written."""
 
     written: Line
-    """Bytes of the output."""
     spilled: Line
-    """Bytes of the first pass."""
     seconds: Line
-    """Core seconds."""
     start: float
     """Core seconds of the first write in this process, of one document."""
 
@@ -625,8 +559,8 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
     each = ordered["n_tokens"].to_numpy() if "n_tokens" in ordered.column_names else np.ones(ordered.num_rows)
     amounts = [float(each[:few].sum()) for few in sizes]
     took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
-    written, spilled, seconds = ([*map(Point, amounts, values)] for values in zip(*took, strict=True))
-    spilled[0] = Point(0.0, nothing)
+    written, spilled, seconds = ([*zip(amounts, values, strict=True)] for values in zip(*took, strict=True))
+    spilled[0] = (0.0, nothing)
     return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
 
 
