@@ -36,6 +36,21 @@ BRIEF = {"recipes", "stages", "sources", "outputs", "funnel", "why", "inspect"}
 """Commands that end before garbage matters: without collecting it they take a tenth less time."""
 
 
+def option(about: str, *spellings: str, **settings: Any) -> Any:
+    """Return an option with a help text, spelled as its parameter unless spellings are given."""
+    return typer.Option(*spellings, help=about, **settings)
+
+
+def set_option(about: str) -> Any:
+    """Return the option ``--set``, which may come several times."""
+    return option(f"{about} Repeatable.", "--set", metavar="FIELD=VALUE")
+
+
+def argument(about: str, metavar: str, **settings: Any) -> Any:
+    """Return an argument with a help text and a name for it."""
+    return typer.Argument(help=about, metavar=metavar, **settings)
+
+
 class Groups(TyperGroup):
     """The top command, whose help lists commands by :data:`GROUPS`."""
 
@@ -85,9 +100,9 @@ def new_app(about: str, *, top: bool = False) -> App:
 _asked = {"json": False, "verbose": False}
 """Common options of the running command."""
 _COMMON: Mapping[str, Any] = {
-    "as_json": Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")],
-    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Show the log, and the traceback of an error.")],
+    "as_json": Annotated[bool, option("Print the answer as JSON.", "--json")],
+    "quiet": Annotated[bool, option("Show no progress.", "--quiet", "-q")],
+    "verbose": Annotated[bool, option("Show the log, and the traceback of an error.", "--verbose", "-v")],
 }
 
 
@@ -162,26 +177,17 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
 @app.callback()
 def _all_commands(
     *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, option("Show the version.", "--version", callback=_show_version, is_eager=True)] = False,
 ) -> None:
     pass
 
 
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run, or a URL of one.", metavar="RUN")]
+RunFolder = Annotated[Path, argument("The folder of a finished run, or a URL of one.", "RUN")]
 NUM_PROC = "Number of processes. The output does not depend on it."
-NumProc = Annotated[int, typer.Option(min=1, help=NUM_PROC)]
-ShardsFrom = Annotated[
-    str | None, typer.Option("--from", help="Format of token shards that do not record it, such as nanogpt.")
-]
-EndOfText = Annotated[int | None, typer.Option(help="Token id that ends each document in token shards.")]
-VocabularySize = Annotated[int | None, typer.Option(help="Token ids of shards must be below this number.")]
-
-
-def set_option(about: str) -> Any:
-    """Return the option ``--set``, which may come several times."""
-    return typer.Option("--set", help=f"{about} Repeatable.", metavar="FIELD=VALUE")
+NumProc = Annotated[int, option(NUM_PROC, min=1)]
+ShardsFrom = Annotated[str | None, option("Format of token shards that do not record it, such as nanogpt.", "--from")]
+EndOfText = Annotated[int | None, option("Token id that ends each document in token shards.")]
+VocabularySize = Annotated[int | None, option("Token ids of shards must be below this number.")]
 
 
 @contextmanager

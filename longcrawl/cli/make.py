@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 import longcrawl as lc
 from longcrawl.cli.commands import (
     NUM_PROC,
@@ -15,30 +13,27 @@ from longcrawl.cli.commands import (
     VocabularySize,
     answer,
     app,
+    argument,
+    option,
     set_option,
     stoppable,
 )
 from longcrawl.errors import LongCrawlError, RunError, StageError
 
-TextField = Annotated[
-    str, typer.Option(help="The field that has the texts of documents that are not a crawl.", metavar="NAME")
-]
+TextField = Annotated[str, option("The field that has the texts of documents that are not a crawl.", metavar="NAME")]
 
 
 @app.command(epilog="Example: longcrawl lines texts.jsonl --out lines.yaml")
 def lines(
-    crawl: Annotated[
-        str, typer.Argument(help="Documents: a file, a folder, a glob, a URL or a dataset of the Hub.", metavar="CRAWL")
-    ],
+    crawl: Annotated[str, argument("Documents: a file, a folder, a glob, a URL or a dataset of the Hub.", "CRAWL")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Also write them to a new YAML file, for line_corrections.patterns.", metavar="FILE"),
+        Path | None, option("Also write them to a new YAML file, for line_corrections.patterns.", metavar="FILE")
     ] = None,
     min_documents: Annotated[
-        int | None, typer.Option(min=1, help="Leave out lines of fewer documents; 3 or a thousandth if left out.")
+        int | None, option("Leave out lines of fewer documents; 3 or a thousandth if left out.", min=1)
     ] = None,
-    documents: Annotated[int, typer.Option(min=1, help="Documents to read, the first ones.")] = 100_000,
-    language: Annotated[str, typer.Option(help="With --out: language of the documents.")] = "en",
+    documents: Annotated[int, option("Documents to read, the first ones.", min=1)] = 100_000,
+    language: Annotated[str, option("With --out: language of the documents.")] = "en",
     text_field: TextField = "text",
 ) -> None:
     """Propose patterns of lines to remove.
@@ -62,16 +57,14 @@ def lines(
 
 @app.command("train-classifier", epilog="Example: longcrawl train-classifier good/ bad/ --out quality.bin")
 def train_classifier(
-    good: Annotated[
-        str, typer.Argument(help="Documents of the label `good`, as for `longcrawl lines`.", metavar="GOOD")
-    ],
-    bad: Annotated[str, typer.Argument(help="Documents of the label `bad`.", metavar="BAD")],
-    out: Annotated[Path, typer.Option(help="File to write, such as quality.bin.", metavar="FILE")],
-    word_ngrams: Annotated[int, typer.Option(help="Words of the longest n-grams of words.")] = 2,
-    dimensions: Annotated[int, typer.Option(help="Dimensions of the vectors of words.")] = 16,
-    epochs: Annotated[int | None, typer.Option(help="How often each text is seen; 5 or more if left out.")] = None,
-    held_out: Annotated[float, typer.Option(help="Share of each side that measures the model.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of order, first rows and held-out share.")] = 0,
+    good: Annotated[str, argument("Documents of the label `good`, as for `longcrawl lines`.", "GOOD")],
+    bad: Annotated[str, argument("Documents of the label `bad`.", "BAD")],
+    out: Annotated[Path, option("File to write, such as quality.bin.", metavar="FILE")],
+    word_ngrams: Annotated[int, option("Words of the longest n-grams of words.")] = 2,
+    dimensions: Annotated[int, option("Dimensions of the vectors of words.")] = 16,
+    epochs: Annotated[int | None, option("How often each text is seen; 5 or more if left out.")] = None,
+    held_out: Annotated[float, option("Share of each side that measures the model.")] = 0.1,
+    seed: Annotated[int, option("Seed of order, first rows and held-out share.")] = 0,
     text_field: TextField = "text",
 ) -> None:
     """Train a fastText classifier of documents.
@@ -92,9 +85,7 @@ def _open_texts(name: str, text_field: str) -> "lc.Crawl":
     return opened | lc.text.ExtractText() if "html" in (opened.data.column_names or ()) else opened
 
 
-RecipeName = Annotated[
-    str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
-]
+RecipeName = Annotated[str, argument("A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", "RECIPE")]
 EngineName = Literal["local", "shared", "spark"]
 Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, such as source.data_dir=release.")]
 
@@ -103,25 +94,22 @@ Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, s
 def run(
     recipe: RecipeName,
     out: Annotated[
-        Path, typer.Option(help="Folder to write, also s3://, gs:// or hf://buckets/. The same command resumes a run.")
+        Path, option("Folder to write, also s3://, gs:// or hf://buckets/. The same command resumes a run.")
     ],
     num_proc: NumProc = 1,
     engine: Annotated[
-        EngineName,
-        typer.Option(help="How to run: on this machine, on several that share the folder, or on Apache Spark."),
+        EngineName, option("How to run: on this machine, on several that share the folder, or on Apache Spark.")
     ] = "local",
     master: Annotated[
-        str | None,
-        typer.Option(help="Spark master, such as spark://host:7077; the default is Spark's own.", show_default=False),
+        str | None, option("Spark master, such as spark://host:7077; the default is Spark's own.", show_default=False)
     ] = None,
     overrides: Overrides = None,
     planned: Annotated[
-        Path | None,
-        typer.Option("--plan", help="A file of `longcrawl plan --save`, to compare the run with.", metavar="FILE"),
+        Path | None, option("A file of `longcrawl plan --save`, to compare the run with.", "--plan", metavar="FILE")
     ] = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check recipe, inputs and folder; read no document, write nothing.")
+        bool, option("Check recipe, inputs and folder; read no document, write nothing.", "--dry-run")
     ] = False,
 ) -> None:
     """Run a recipe, from documents to a dataset.
@@ -144,18 +132,16 @@ def run(
 
 @app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
 def init(
-    name: Annotated[
-        str, typer.Argument(help="Documents: a folder, file, URL or glob, or a dataset of the Hub.", metavar="INPUT")
-    ],
-    out: Annotated[Path, typer.Option(help="Recipe to write.", metavar="FILE")] = Path("recipe.yaml"),
+    name: Annotated[str, argument("Documents: a folder, file, URL or glob, or a dataset of the Hub.", "INPUT")],
+    out: Annotated[Path, option("Recipe to write.", metavar="FILE")] = Path("recipe.yaml"),
     text_field: Annotated[
-        str | None, typer.Option(help="The field that has the texts; found by its usual names if left out.")
+        str | None, option("The field that has the texts; found by its usual names if left out.")
     ] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", help="What the files hold, such as text, whatever their names are.")
+        str | None, option("What the files hold, such as text, whatever their names are.", "--format")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="The encoding of the files, such as latin-1, or detect; UTF-8 if left out.")
+        str | None, option("The encoding of the files, such as latin-1, or detect; UTF-8 if left out.")
     ] = None,
 ) -> None:
     """Write a first recipe for your documents, with comments."""
@@ -167,19 +153,15 @@ def init(
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")
 def plan(
     recipe: RecipeName,
-    parts: Annotated[
-        int, typer.Option(help="Number of input files (parts of the source) to sample; more if they are small.")
-    ] = 8,
-    documents: Annotated[int, typer.Option(help="Number of documents to sample.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    parts: Annotated[int, option("Number of input files (parts of the source) to sample; more if they are small.")] = 8,
+    documents: Annotated[int, option("Number of documents to sample.")] = 4000,
+    seed: Annotated[int, option("Seed of the sample.")] = 0,
     save: Annotated[
-        Path | None, typer.Option(help="Also write the estimate as JSON, for `longcrawl run --plan`.", metavar="FILE")
+        Path | None, option("Also write the estimate as JSON, for `longcrawl run --plan`.", metavar="FILE")
     ] = None,
-    files: Annotated[
-        int | None, typer.Option(help="With --cores: number of input files of the whole run, such as 90000.")
-    ] = None,
+    files: Annotated[int | None, option("With --cores: number of input files of the whole run, such as 90000.")] = None,
     cores: Annotated[
-        int | None, typer.Option(help="Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
+        int | None, option("Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
     ] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -206,18 +188,16 @@ def plan(
         made.save(save)
 
 
-def _also_snake(option: str, about: str, snake: str = "", **settings: Any) -> Any:
+def _also_snake(name: str, about: str, snake: str = "", **settings: Any) -> Any:
     """Return an option that is also spelled as in GPT-Simple, with underscores."""
-    return typer.Option(option, snake or f"--{option[2:].replace('-', '_')}", help=about, **settings)
+    return option(about, name, snake or f"--{name[2:].replace('-', '_')}", **settings)
 
 
 @app.command(epilog="Example: longcrawl tokenize texts.jsonl --tokenizer gpt2 --max-length 2048 --output-dir tokenized")
 def tokenize(
     source: Annotated[
         str | None,
-        typer.Argument(
-            help="Documents: a folder, file, URL or glob, or a dataset of the Hub.", metavar="INPUT", show_default=False
-        ),
+        argument("Documents: a folder, file, URL or glob, or a dataset of the Hub.", "INPUT", show_default=False),
     ] = None,
     output_dir: Annotated[Path | None, _also_snake("--output-dir", "Folder to write.", show_default=False)] = None,
     tokenizer: Annotated[
@@ -238,10 +218,10 @@ def tokenize(
     min_text_length: Annotated[int, _also_snake("--min-text-length", "Leave out documents of fewer characters.")] = 0,
     num_proc: Annotated[int, _also_snake("--num-proc", NUM_PROC, "--num_workers", min=1)] = 1,
     to: Annotated[
-        str, typer.Option("--format", help="Format to write: gpt-simple, datatrove, megatron or nanogpt.")
+        str, option("Format to write: gpt-simple, datatrove, megatron or nanogpt.", "--format")
     ] = "gpt-simple",
     builder: Annotated[
-        str | None, typer.Option("--source", help="Source that reads INPUT; guessed by its files' names if left out.")
+        str | None, option("Source that reads INPUT; guessed by its files' names if left out.", "--source")
     ] = None,
     overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
     input_dir: Annotated[str | None, _also_snake("--input-dir", "The same as INPUT.")] = None,
@@ -266,22 +246,21 @@ def tokenize(
 
 @app.command(epilog="Example: longcrawl convert shards/a.ds shards/a.bin --to megatron")
 def convert(
-    source: Annotated[Path, typer.Argument(help="A token shard, or a folder of them.", metavar="FROM")],
-    target: Annotated[Path, typer.Argument(help="The shard or folder to write.", metavar="TO")],
-    to: Annotated[str | None, typer.Option(help="Format of TO, if its ending is not enough, such as megatron.")] = None,
+    source: Annotated[Path, argument("A token shard, or a folder of them.", "FROM")],
+    target: Annotated[Path, argument("The shard or folder to write.", "TO")],
+    to: Annotated[str | None, option("Format of TO, if its ending is not enough, such as megatron.")] = None,
     source_format: ShardsFrom = None,
     on_loss: Annotated[
-        str, typer.Option(help="`error` stops, `warn` continues, where FROM has what the format of TO cannot hold.")
+        str, option("`error` stops, `warn` continues, where FROM has what the format of TO cannot hold.")
     ] = "error",
     end_of_text: EndOfText = None,
     terminate: Annotated[
-        str, typer.Option(help="Append the end-of-text token to documents: never, missing (where it is not) or always.")
+        str, option("Append the end-of-text token to documents: never, missing (where it is not) or always.")
     ] = "never",
     vocabulary_size: VocabularySize = None,
-    dtype: Annotated[str, typer.Option(help="Type of stored token ids: auto, uint16 or uint32.")] = "auto",
+    dtype: Annotated[str, option("Type of stored token ids: auto, uint16 or uint32.")] = "auto",
     overrides: Annotated[
-        list[str] | None,
-        set_option("Setting of the format, such as reading.token_size=4 or writing.header=llm.c."),
+        list[str] | None, set_option("Setting of the format, such as reading.token_size=4 or writing.header=llm.c.")
     ] = None,
 ) -> None:
     """Convert token shards, and list what is lost."""
@@ -295,9 +274,7 @@ def convert(
 
 @app.command(epilog="Example: longcrawl warm")
 def warm(
-    num_proc: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes; one for each core if left out.")
-    ] = None,
+    num_proc: Annotated[int | None, option("Number of processes; one for each core if left out.", min=1)] = None,
 ) -> None:
     """Compile kernels ahead, once for a machine. Otherwise each is compiled when it is first needed."""
     from longcrawl.cli.warm import compile_kernels
@@ -309,7 +286,7 @@ def warm(
 def card(
     folder: RunFolder,
     *,
-    plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
+    plots: Annotated[bool, option("Also draw pictures. Needs matplotlib.", "--plots")] = False,
 ) -> None:
     """Rewrite the dataset card (README.md) of a run. Your edits are kept."""
     answer(lc.card(folder, plots=plots))
@@ -318,12 +295,10 @@ def card(
 @app.command(epilog="Example: longcrawl report quickstart --out report.html")
 def report(
     folder: RunFolder,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; RUN/report.html if left out.", metavar="FILE")
-    ] = None,
-    per_rule: Annotated[int, typer.Option(min=1, help="Number of removed documents to show for each rule.")] = 5,
-    most: Annotated[int, typer.Option(min=1, help="Number of removed documents to show in all.")] = 200,
-    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
+    out: Annotated[Path | None, option("File to write; RUN/report.html if left out.", metavar="FILE")] = None,
+    per_rule: Annotated[int, option("Number of removed documents to show for each rule.", min=1)] = 5,
+    most: Annotated[int, option("Number of removed documents to show in all.", min=1)] = 200,
+    clusters: Annotated[int, option("Number of clusters of duplicates to show.", min=1)] = 20,
 ) -> None:
     """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
     path = lc.write_report(folder, out, per_rule, most, clusters)
@@ -334,10 +309,10 @@ def report(
 def tables(
     folder: RunFolder,
     kind: Annotated[
-        str, typer.Argument(help="`tokens`; `text`, with the text of each row; `none`, which removes them.")
+        str, argument("`tokens`; `text`, with the text of each row; `none`, which removes them.")
     ] = "tokens",
     *,
-    num_proc: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    num_proc: Annotated[int, option("Number of processes.", min=1)] = 1,
 ) -> None:
     """Write the tokens of a run as parquet tables."""
     words: dict[str, Any] = {"tables": kind, "num_proc": num_proc}
@@ -348,28 +323,25 @@ def tables(
 
 @app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")
 def push(
-    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")],
-    repo: Annotated[str, typer.Argument(help="Dataset on the Hub, as user/name.", metavar="REPO")],
+    folder: Annotated[Path, argument("The folder of a finished run.", "RUN")],
+    repo: Annotated[str, argument("Dataset on the Hub, as user/name.", "REPO")],
     *,
-    private: Annotated[
-        bool | None, typer.Option("--private/--public", help="Who can see the dataset. Required.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent; send nothing.")] = False,
+    private: Annotated[bool | None, option("Who can see the dataset. Required.", "--private/--public")] = None,
+    dry_run: Annotated[bool, option("List what would be sent; send nothing.", "--dry-run")] = False,
     instead_of: Annotated[
         str | None,
-        typer.Option(
-            help="What may be replaced on the Hub: the tag of a stopped push, or README.md if edited there.",
-            metavar="NAME",
+        option(
+            "What may be replaced on the Hub: the tag of a stopped push, or README.md if edited there.", metavar="NAME"
         ),
     ] = None,
     tables: Annotated[
         str,
-        typer.Option(
-            help="`tokens` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text "
+        option(
+            "`tokens` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text "
             "of each row; `none` writes none, and removes those that are there."
         ),
     ] = "tokens",
-    num_proc: Annotated[int, typer.Option(min=1, help="Number of processes that write tables.")] = 1,
+    num_proc: Annotated[int, option("Number of processes that write tables.", min=1)] = 1,
 ) -> None:
     """Push a run to the Hugging Face Hub. The same command resumes a stopped push."""
     if private is None:
@@ -382,18 +354,14 @@ def push(
 
 @app.command(epilog="Example: longcrawl fetch longcrawl64 --repo ORG/NAME --rows 2048 --context 16384 --out rows")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Dataset to fetch: longcrawl64.", metavar="NAME")],
-    repo: Annotated[str, typer.Option(help="Dataset on the Hub that holds a copy, as org/name.", metavar="REPO")],
-    out: Annotated[Path, typer.Option(help="Folder to write. The same command resumes a fetch.")],
-    rows: Annotated[int | None, typer.Option(min=1, help="Number of rows; all that are complete if left out.")] = None,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of each row, from the first on; all if left out.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split to fetch: train or heldout.")] = "train",
-    zarr_format: Annotated[
-        int, typer.Option(help="2 copies chunks as they are; 3 writes shards with checksums of chunks.")
-    ] = 2,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the dataset.")] = None,
+    name: Annotated[str, argument("Dataset to fetch: longcrawl64.", "NAME")],
+    repo: Annotated[str, option("Dataset on the Hub that holds a copy, as org/name.", metavar="REPO")],
+    out: Annotated[Path, option("Folder to write. The same command resumes a fetch.")],
+    rows: Annotated[int | None, option("Number of rows; all that are complete if left out.", min=1)] = None,
+    context: Annotated[int | None, option("Tokens of each row, from the first on; all if left out.", min=1)] = None,
+    split: Annotated[str, option("Split to fetch: train or heldout.")] = "train",
+    zarr_format: Annotated[int, option("2 copies chunks as they are; 3 writes shards with checksums of chunks.")] = 2,
+    revision: Annotated[str | None, option("Branch, tag or commit of the dataset.")] = None,
 ) -> None:
     """Fetch rows of LongCrawl64 from a copy on the Hub.
 
@@ -404,17 +372,17 @@ def fetch(
 
 
 def _list_option(what: str) -> Any:
-    return typer.Option(help=f"Text file with {what} in each line.", metavar="FILE")
+    return option(f"Text file with {what} in each line.", metavar="FILE")
 
 
 @app.command(epilog="Example: longcrawl takedown crawl --domains domains.txt --asked 2026-11-02 --out crawl-2")
 def takedown(
-    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")],
-    out: Annotated[Path, typer.Option(help="New folder, for the run without the documents.")],
+    folder: Annotated[Path, argument("The folder of a finished run.", "RUN")],
+    out: Annotated[Path, option("New folder, for the run without the documents.")],
     ids: Annotated[Path | None, _list_option("an id of a document")] = None,
     urls: Annotated[Path | None, _list_option("a URL")] = None,
     domains: Annotated[Path | None, _list_option("a domain, which includes its subdomains,")] = None,
-    asked: Annotated[str | None, typer.Option(help="Date of the request; today if left out.", metavar="DATE")] = None,
+    asked: Annotated[str | None, option("Date of the request; today if left out.", metavar="DATE")] = None,
 ) -> None:
     """Take documents out of a run.
 

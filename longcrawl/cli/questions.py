@@ -15,7 +15,9 @@ from longcrawl.cli.commands import (
     VocabularySize,
     answer,
     app,
+    argument,
     new_app,
+    option,
     set_option,
     stoppable,
     table,
@@ -31,7 +33,7 @@ USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_correc
 
 def _kind(what: str) -> Any:
     about = f"Name of one to describe, or the path of your own, such as my_package.{what}s:MyClass."
-    return typer.Argument(help=about, metavar="NAME")
+    return argument(about, "NAME")
 
 
 @app.command(epilog="Example: longcrawl recipes")
@@ -102,8 +104,7 @@ def funnel(
     folder: RunFolder,
     *,
     rates: Annotated[
-        bool,
-        typer.Option("--rates", help="Also show documents and characters as % of the input and of the previous stage."),
+        bool, option("Also show documents and characters as % of the input and of the previous stage.", "--rates")
     ] = False,
 ) -> None:
     """Show how many documents each stage of a run kept."""
@@ -111,9 +112,7 @@ def funnel(
 
 
 @app.command(epilog="Example: longcrawl why quickstart numpy/METADATA")
-def why(
-    folder: RunFolder, document: Annotated[str, typer.Argument(help="Id of a document of the source.", metavar="ID")]
-) -> None:
+def why(folder: RunFolder, document: Annotated[str, argument("Id of a document of the source.", "ID")]) -> None:
     """Show why a document was removed or kept. What stages changed in it is shown too."""
     answer(lc.why(folder, document))
 
@@ -121,8 +120,8 @@ def why(
 @app.command(epilog="Example: longcrawl clusters quickstart --stage exact_documents")
 def clusters(
     folder: RunFolder,
-    stage: Annotated[str | None, typer.Option(help="Only documents that this stage removed.")] = None,
-    most: Annotated[int, typer.Option(min=1, help="Number of clusters to show.")] = 10,
+    stage: Annotated[str | None, option("Only documents that this stage removed.")] = None,
+    most: Annotated[int, option("Number of clusters to show.", min=1)] = 10,
 ) -> None:
     """Show the largest clusters of duplicates. Of each, two documents are compared word by word."""
     answer(lc.clusters(folder, stage, most))
@@ -137,10 +136,7 @@ def contamination(folder: RunFolder) -> None:
 @app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
 def verify(
     path: Annotated[
-        str,
-        typer.Argument(
-            help="A run or one output of it, a folder or a URL; or a token shard, or a folder of them.", metavar="PATH"
-        ),
+        str, argument("A run or one output of it, a folder or a URL; or a token shard, or a folder of them.", "PATH")
     ],
     shard_format: ShardsFrom = None,
     end_of_text: EndOfText = None,
@@ -168,22 +164,18 @@ def verify(
 @app.command(epilog="Example: longcrawl inspect quickstart --row 3, or longcrawl inspect --text page.txt")
 def inspect(
     path: Annotated[
-        str | None, typer.Argument(help="Folder of a run, or of one output of it.", metavar="PATH", show_default=False)
+        str | None, argument("Folder of a run, or of one output of it.", "PATH", show_default=False)
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to show, such as heldout; train if left out.")] = None,
-    row: Annotated[int | None, typer.Option(help="Row to show as text, counted from 0; 0 if left out.")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Explain this UTF-8 text file; - for standard input.", metavar="FILE")
-    ] = None,
+    split: Annotated[str | None, option("Split to show, such as heldout; train if left out.")] = None,
+    row: Annotated[int | None, option("Row to show as text, counted from 0; 0 if left out.")] = None,
+    text: Annotated[str | None, option("Explain this UTF-8 text file; - for standard input.", metavar="FILE")] = None,
     stage: Annotated[
-        list[str] | None, typer.Option(help="With --text: explain by this stage. Repeatable.", metavar="NAME")
+        list[str] | None, option("With --text: explain by this stage. Repeatable.", metavar="NAME")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="With --text: explain by the stages of this recipe.", metavar="RECIPE")
+        str | None, option("With --text: explain by the stages of this recipe.", metavar="RECIPE")
     ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="With --text: language of the text, such as de; en if left out.")
-    ] = None,
+    language: Annotated[str | None, option("With --text: language of the text, such as de; en if left out.")] = None,
 ) -> None:
     """Show what a run wrote, or explain a text.
 
@@ -239,19 +231,15 @@ def _read_text(file: str) -> str:
 @app.command(epilog="Example: longcrawl trace quickstart --step 7 --row 0 --set batch_size=2 --set context_length=512")
 def trace(
     path: Annotated[
-        str,
-        typer.Argument(
-            help="What a trainer reads: a run, one output of it, token shards or JSON lines.", metavar="DATA"
-        ),
+        str, argument("What a trainer reads: a run, one output of it, token shards or JSON lines.", "DATA")
     ],
-    step: Annotated[int, typer.Option(min=0, help="Step of the training, counted from 0.")],
-    row: Annotated[int | None, typer.Option(min=0, help="Row of the batch; all rows if left out.")] = None,
+    step: Annotated[int, option("Step of the training, counted from 0.", min=0)],
+    row: Annotated[int | None, option("Row of the batch; all rows if left out.", min=0)] = None,
     feed: Annotated[
-        str,
-        typer.Option(help="The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto goes by the format."),
+        str, option("The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto goes by the format.")
     ] = "auto",
     tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer that decodes tokens, where none lies beside them: a file or a Hub id.")
+        str | None, option("Tokenizer that decodes tokens, where none lies beside them: a file or a Hub id.")
     ] = None,
     overrides: Annotated[
         list[str] | None, set_option("Field of the feed as the trainer had it, such as batch_size=8 or rank=3.")
@@ -272,31 +260,21 @@ def trace(
 @app.command(epilog="Example: longcrawl compose texts.jsonl --tokenizer gpt2 --capacities 2048,8192")
 def compose(
     path: Annotated[
-        str,
-        typer.Argument(
-            help="A run or one output of it, token shards, or documents: a file, a folder or a glob.", metavar="PATH"
-        ),
+        str, argument("A run or one output of it, token shards, or documents: a file, a folder or a glob.", "PATH")
     ],
-    capacities: Annotated[
-        str, typer.Option(help="Lengths of training samples in tokens, ascending.")
-    ] = "2048,4096,8192,16384",
-    padding_threshold: Annotated[
-        float, typer.Option(help="Share of a bucketed sample that may be padding, 0 to 1.")
-    ] = 0.05,
+    capacities: Annotated[str, option("Lengths of training samples in tokens, ascending.")] = "2048,4096,8192,16384",
+    padding_threshold: Annotated[float, option("Share of a bucketed sample that may be padding, 0 to 1.")] = 0.05,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Tokenizer that counts the tokens of texts: a file or a Hub id. Not needed with n_tokens."),
+        str | None, option("Tokenizer that counts the tokens of texts: a file or a Hub id. Not needed with n_tokens.")
     ] = None,
-    text_field: Annotated[str, typer.Option(help="With --tokenizer: field that holds the text.")] = "text",
+    text_field: Annotated[str, option("With --tokenizer: field that holds the text.")] = "text",
     end_of_text: Annotated[
-        int | None, typer.Option(help="Token id that ends each document, in files that do not record it.")
+        int | None, option("Token id that ends each document, in files that do not record it.")
     ] = None,
     terminate: Annotated[
-        str, typer.Option(help="Count an end-of-text token for documents: missing (where it is not), always, never.")
+        str, option("Count an end-of-text token for documents: missing (where it is not), always, never.")
     ] = "missing",
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw it, to a .png, .svg or .pdf file.", metavar="FILE")
-    ] = None,
+    plot: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.", metavar="FILE")] = None,
 ) -> None:
     """Compare packing strategies on your documents.
 
@@ -325,36 +303,30 @@ def compose(
 
 @app.command(epilog="Example: longcrawl validate tokenized/gpt-simple --curriculum phases.yaml --max-length 2048")
 def validate(
-    path: Annotated[Path, typer.Argument(help="Folder of token shards, with a folder per split.", metavar="PATH")],
+    path: Annotated[Path, argument("Folder of token shards, with a folder per split.", "PATH")],
     curriculum: Annotated[
-        Path | None, typer.Option(help="YAML file: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
+        Path | None, option("YAML file: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(
-            "--max-length",
-            "--max_length",
-            help="Tokens per training sample; if left out, the configuration's or 2048.",
-        ),
+        option("Tokens per training sample; if left out, the configuration's or 2048.", "--max-length", "--max_length"),
     ] = None,
     on_exhausted: Annotated[
         Literal["error", "halt", "renormalize"] | None,
-        typer.Option(
-            help="When a bucket has no samples left: `error`; `halt` ends training there; `renormalize` continues with "
+        option(
+            "When a bucket has no samples left: `error`; `halt` ends training there; `renormalize` continues with "
             "the others. error if left out."
         ),
     ] = None,
     training_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of the training, to compare with the sum of the phases.")
+        int | None, option("Tokens of the training, to compare with the sum of the phases.", min=1)
     ] = None,
     mix_by: Annotated[
         Literal["tokens", "samples"] | None,
-        typer.Option(
-            help="What weights are shares of; if left out, tokens, or samples for a configuration without a curriculum."
-        ),
+        option("What weights are shares of; if left out, tokens, or samples for a configuration without a curriculum."),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,
-    split: Annotated[str, typer.Option(help="Split to plan: a folder in PATH.")] = "train",
+    epochs: Annotated[int, option("How often a sample may be used.", min=1)] = 1,
+    split: Annotated[str, option("Split to plan: a folder in PATH.")] = "train",
 ) -> None:
     """Check a curriculum before training.
 
@@ -381,9 +353,9 @@ app.add_typer(lists, name="lists")
 
 @lists.command(epilog="Example: longcrawl lists fetch ut1 --out blocklists")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Lists to fetch: ut1 or datatrove.", metavar="NAME")],
-    out: Annotated[Path, typer.Option(help="New folder to write. The same command resumes a stopped download.")],
-    url: Annotated[str | None, typer.Option(help="Another address of the archive, or a file.")] = None,
+    name: Annotated[str, argument("Lists to fetch: ut1 or datatrove.", "NAME")],
+    out: Annotated[Path, option("New folder to write. The same command resumes a stopped download.")],
+    url: Annotated[str | None, option("Another address of the archive, or a file.")] = None,
 ) -> None:
     """Download block lists for the URL filter.
 
@@ -399,9 +371,7 @@ def fetch(
 @lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")
 def hits(
     folder: RunFolder,
-    min_documents: Annotated[
-        int, typer.Option(min=1, help="Leave out domains and words that removed fewer documents.")
-    ] = 1,
+    min_documents: Annotated[int, option("Leave out domains and words that removed fewer documents.", min=1)] = 1,
 ) -> None:
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
     from longcrawl.publish import questions

@@ -131,10 +131,9 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked
     if (done := Marker.read(marker)) is None or None in Marker.read_all(each):
         read, earlier = partial(sketches, work, segment), list[int]()
         if not survey.within_parts:
-            part_of = {number: part for part, group in enumerate(asked.parts) for number in group}
             if survey.after_parts:
                 earlier = [number for group in asked.parts[: asked.part or 0] for number in group]
-            read = partial(_read, folder, segment, part_of, survey, frozenset(earlier), asked.last)
+            read = partial(_read, folder, segment, survey, len(asked.parts), frozenset(earlier), asked.last)
         batches = group_inputs_by_size(work, segment, [*earlier, *inputs])
         shares, report = _decide(survey, batches, read, decisions, engine)
         wanted = frozenset(inputs)
@@ -239,8 +238,8 @@ def grouped_sketches(folder: Path, batches: Sequence[Batch], read: Callable[...,
 def _read(
     folder: Path,
     segment: int,
-    parts: Mapping[int, int],
     survey: Survey,
+    parts: int,
     earlier: frozenset[int],
     last: int,
     inputs: Sequence[int],
@@ -253,7 +252,7 @@ def _read(
     for number in inputs:
         gone = removed_ids(folder, segment, last, number) if number in earlier else None
         for table in sketches(folder / WORK, segment, [number]):
-            found = table.append_column(PART, pa.array(np.full(table.num_rows, parts[number], np.int32)))
+            found = table.append_column(PART, pa.array(np.full(table.num_rows, number % parts, np.int32)))
             if gone is not None:
                 is_gone, keys = pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone), found[survey.key]
                 found = with_column(found, survey.key, pc.if_else(is_gone, pa.scalar(None, keys.type), keys))
@@ -339,10 +338,8 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
     """Return the file name prefixes of the ledgers of a survey and of all stages after it."""
     begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
-    split = {begin: begin.partition("-") for begin in begins}
-    return sorted(
-        begin for begin, (at, _, by) in split.items() if int(at) > segment or (int(at) == segment and by == label)
-    )
+    own = f"{segment:02d}-{label}"
+    return sorted(begin for begin in begins if int(begin.partition("-")[0]) > segment or begin == own)
 
 
 def _kept(
@@ -448,10 +445,10 @@ def _any_part_done(folder: Path) -> bool:
 
 def _difference(written: Path, recipe: Recipe) -> str:
     before, now = written.read_text("utf-8", "replace").splitlines(), recipe.as_yaml().splitlines()
-    for old, new in zip(before, now, strict=False):
-        if old != new:
-            return f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}"
-    return "one has more lines than the other"
+    differing = (
+        f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}" for old, new in zip(before, now) if old != new
+    )
+    return next(differing, "one has more lines than the other")
 
 
 def needed_source(recipe: Recipe) -> Source:

@@ -117,8 +117,8 @@ def run(
     rates = RemovalRates.from_manifest(manifest)
     found = rates, manifest["output"], batch, len(manifest["bad_files"]), time.monotonic() - started
     checked = plan.against(manifest, costs) if plan is not None else ()
-    of_source = manifest.get("reports", {}).get(chosen.source.name, [])
-    return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}), of_source)
+    told = manifest.get("warnings", {}), manifest.get("reports", {}).get(chosen.source.name, [])
+    return RunSummary(chosen.name, written, *found, checked, costs, *told)
 
 
 def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]) -> None:
@@ -148,15 +148,11 @@ def _work_on(
         inputs.reject_other_contents(folder, recipe)
         return read_manifest(folder), {}
     except OSError as failed:
+        place, kept = failed.filename or folder, "what is finished is kept"
+        problem = f"{place}: {failed.strerror or failed}; fix that and type the same command again, {kept}"
         if failed.errno in DISK_FULL:
-            raise RunError(
-                f"no space left for {failed.filename or folder}: make room and type the same command again; "
-                "what is finished is kept"
-            ) from failed
-        raise RunError(
-            f"{failed.filename or folder}: {failed.strerror or failed}; fix that and type the same command again, "
-            "what is finished is kept"
-        ) from failed
+            problem = f"no space left for {place}: make room and type the same command again; {kept}"
+        raise RunError(problem) from failed
 
 
 def _finish(
@@ -352,9 +348,8 @@ class _Job:
         label, stage = segment.ends_with
         if stage.needs == "spans":  # the next segment begins with them
             return
-        for each in removed:
-            if each.report:
-                self.reports.setdefault(label, []).extend(each.report)
+        if report := [message for each in removed for message in each.report]:
+            self.reports.setdefault(label, []).extend(report)
         rules = sum((Counter(each.rules) for each in removed), Counter[str]())
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - rules.total(), dict(sorted(rules.items()))))

@@ -120,12 +120,10 @@ class RunSummary:
         written = RESULTS[self.written["format"]].summary(self.written)
         lines = [f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})", f"read back: {self.batch}"]
         if self.checked:
-            outside = [str(each) for each in self.checked if not each.inside]
-            inside = len(self.checked) - len(outside)
+            outside = [f"  outside: {each}" for each in self.checked if not each.inside]
+            inside, more = len(self.checked) - len(outside), len(outside) - OUTSIDE
             lines.append(f"the plan's intervals hold {inside} of {len(self.checked)} figures; plan.json has all")
-            lines += [f"  outside: {each}" for each in outside[:OUTSIDE]]
-            if len(outside) > OUTSIDE:
-                lines.append(f"  and {len(outside) - OUTSIDE} more")
+            lines += [*outside[:OUTSIDE], *([f"  and {more} more"] if more > 0 else [])]
         if self.bad_files:
             unread = f"{self.bad_files} input file(s) could not be read whole"
             lines.append(f"{unread}; manifest.json and README.md list them")
@@ -277,8 +275,7 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
 def _lacking(manifest: Mapping[str, Any]) -> list[str]:
     lacking = []
     for block, entries in NEEDED.items():
-        found = manifest.get(block)
-        if entries and isinstance(found, dict):
+        if entries and isinstance(found := manifest.get(block), dict):
             lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
         elif entries or block not in manifest:
             lacking.append(block)
@@ -319,16 +316,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise RunError(_why_emptied(folder) or _why_no_manifest(folder)) from None
+        raise RunError(_why_no_manifest(folder)) from None
     except PermissionError as error:
         raise RunError(
             f"{folder / MANIFEST} cannot be read ({error.strerror}): ask the owner of {folder} for access"
         ) from error
     except (OSError, ValueError) as broken:
-        raise RunError(
-            f"{folder / MANIFEST} is not JSON: {broken}; restore it from a good copy, or run the recipe again "
-            f"into another folder than {folder}"
-        ) from broken
+        restore = f"restore it from a good copy, or run the recipe again into another folder than {folder}"
+        raise RunError(f"{folder / MANIFEST} is not JSON: {broken}; {restore}") from broken
     return check_manifest(manifest, folder / MANIFEST)
 
 
@@ -355,16 +350,12 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
     return next((name for name in tables if not (folder / name).is_file()), "")
 
 
-def _why_emptied(folder: Path) -> str:
-    if (funnel := emptied_funnel(folder)) is None:
-        return ""
-    return (
-        f"{name_of(folder)} has no result: stage {funnel.emptied_by()!r} removed its last documents, as `longcrawl "
-        "funnel` and `why` show. Change its fields, and run into another folder"
-    )
-
-
 def _why_no_manifest(folder: Path) -> str:
+    if (funnel := emptied_funnel(folder)) is not None:
+        return (
+            f"{name_of(folder)} has no result: stage {funnel.emptied_by()!r} removed its last documents, as `longcrawl "
+            "funnel` and `why` show. Change its fields, and run into another folder"
+        )
     if (url := url_of(folder)) is not None:
         return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
     if (url := given_url(folder)) is not None:
@@ -373,20 +364,13 @@ def _why_no_manifest(folder: Path) -> str:
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")
     if not folder.exists():
-        return (
-            f"there is no folder {folder}: name that of a run, which `longcrawl run RECIPE --out {folder}` would make"
-        )
+        make = f"`longcrawl run RECIPE --out {folder}`"
+        return f"there is no folder {folder}: name that of a run, which {make} would make"
     if (folder / WORK).exists():
-        return _why_unfinished(folder)
+        owner = working_owner(folder / WORK / LOCK)
+        unfinished = f"{folder} is not finished: type the same `longcrawl run` again"
+        return unfinished if owner is None else at_work("run", name_of(folder), owner)
     below = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
     above = next((each for each in folder.absolute().parents if (each / MANIFEST).is_file()), None)
-    run = below or above
-    return f"{folder} holds no run, it has no {MANIFEST}: name the folder of one" + (
-        "" if run is None else f", such as {run}"
-    )
-
-
-def _why_unfinished(folder: Path) -> str:
-    if (owner := working_owner(folder / WORK / LOCK)) is not None:
-        return at_work("run", name_of(folder), owner)
-    return f"{folder} is not finished: type the same `longcrawl run` again"
+    such = f", such as {below or above}" if below or above else ""
+    return f"{folder} holds no run, it has no {MANIFEST}: name the folder of one{such}"

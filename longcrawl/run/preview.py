@@ -46,24 +46,21 @@ class RunPreview:
 
     def __str__(self) -> str:
         stages = [[label, _SEES[stage.needs]] for label, stage in self.recipe.stages]
-        table = Table([Column("stage", "name"), Column("looks at", "text")], stages, self._reads(), self._writes())
+        done = "; the run is done, and would only be read back" if self.is_done else ""
+        notes = (f"writes {self.recipe.output.name} to {self.out}{done}", "nothing has been read or written")
+        table = Table([Column("stage", "name"), Column("looks at", "text")], stages, self._reads(), notes)
         return f"{one_line(f'{self.recipe.name}: {self.recipe.about}')}\n\n{table}"
 
     __repr__ = __str__
 
     def _reads(self) -> str:
-        names = [without_secrets(file) for part in self.parts[:FEW] for file in part.files[:1]] or [
-            part.name for part in self.parts[:FEW]
-        ]
+        first = self.parts[:FEW]
+        names = [without_secrets(file) for part in first for file in part.files[:1]] or [part.name for part in first]
         more = len(self.parts) - len(names)
         bytes_of = f", {self.local_bytes:,} bytes of local files" if self.local_bytes else ""
         others = f" and {more:,} more" if more > 0 else ""
         source = self.recipe.source.name
         return f"reads {counted(len(self.parts), 'part')} of source {source!r}{bytes_of}: {', '.join(names)}{others}"
-
-    def _writes(self) -> Sequence[str]:
-        done = "; the run is done, and would only be read back" if self.is_done else ""
-        return (f"writes {self.recipe.output.name} to {self.out}{done}", "nothing has been read or written")
 
 
 def preview_run(

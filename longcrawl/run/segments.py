@@ -72,8 +72,9 @@ def do_once(
         DamagedWorkError: a marker was damaged after it was written.
         RunError: servers did not deliver the files of some parts.
     """
-    found = zip(tasks, markers, Marker.read_all(markers), strict=True)
-    places = [place for place, (_, path, marker) in enumerate(found) if not _is_done(path, marker)]
+    places = [place for place, marker in enumerate(Marker.read_all(markers)) if marker is None]
+    for path in (markers[place] for place in places if markers[place].exists()):
+        warn_user(f"{name_of(path)} is not as this version of longcrawl wrote it: what it stands for is made again")
     if sizes:
         places.sort(key=lambda place: -sizes[place])
     waiting = [tasks[place] for place in places]
@@ -92,12 +93,6 @@ def do_once(
         raise still_open(sorted(not_yet), len(tasks), folder)
     bring(*markers)
     return [Marker.open(marker).content for marker in markers]
-
-
-def _is_done(path: Path, marker: Marker | None) -> bool:
-    if marker is None and path.exists():
-        warn_user(f"{name_of(path)} is not as this version of longcrawl wrote it: what it stands for is made again")
-    return marker is not None
 
 
 def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:

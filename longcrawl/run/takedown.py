@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -272,10 +273,9 @@ def _entries(given: Any) -> list[str]:
 
 
 def _string(file: str | Path, number: int, line: str) -> str:
-    try:
+    found = None
+    with suppress(ValueError):
         found = load_json(line)
-    except ValueError:
-        found = None
     if not isinstance(found, str):
         raise RunError(f'{file}, line {number:,}, is not a JSON string: write "ID", with \\n for a line break')
     return found

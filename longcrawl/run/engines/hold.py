@@ -172,8 +172,9 @@ class Watched:
     stale: float = STALE
     taken_from: dict[str, Any] | None = None
     """Owner that the last look took the lease from for lack of a renewal, or None."""
+    unchanged: float = 0.0
+    """Seconds for which the lease has been seen unchanged."""
     _seen: tuple[Any, dict[str, Any]] | None = None
-    _unchanged: float = 0.0
     _looked: float = field(default_factory=time.monotonic)
 
     def remove_if_stale(self) -> bool:
@@ -181,7 +182,7 @@ class Watched:
         owner, pause = read_owner(self.path), time.monotonic() - self._looked
         self._looked += pause
         # After a long pause the file system may have been unreachable for the owner as well, so count a short one.
-        self._unchanged += min(pause, MOST_PAUSE)
+        self.unchanged += min(pause, MOST_PAUSE)
         self.taken_from = None
         if owner is None:
             return False
@@ -189,28 +190,21 @@ class Watched:
         if (changed := _carrier(self.path).changed(self.path)) is not None:
             self._seen = changed, owner
             if self._seen != before:
-                self._unchanged = 0.0
-            if (gone := is_gone(owner)) or self._unchanged > self.stale:
+                self.unchanged = 0.0
+            if (gone := is_gone(owner)) or self.unchanged > self.stale:
                 _carrier(self.path).take_away(self.path, owner)
                 self.taken_from = None if gone else owner
         return before is not None and self._seen != before
 
-    @property
-    def unchanged(self) -> float:
-        """Seconds for which the lease has been seen unchanged."""
-        return self._unchanged
-
 
 def read_owner(path: Path) -> dict[str, Any] | None:
     """Return the owner of a lease, or None if nobody holds it; a damaged lease gives an empty dictionary."""
-    text = _carrier(path).read(path)
-    if text is None:  # removed by another machine, perhaps while it was read
+    if (text := _carrier(path).read(path)) is None:  # removed by another machine, perhaps while it was read
         return None
-    try:
-        owner = json.loads(text)
-    except ValueError:
-        return {}  # a damaged file goes stale like any other
-    return owner if isinstance(owner, dict) else {}
+    with suppress(ValueError):  # a damaged file goes stale like any other
+        if isinstance(owner := json.loads(text), dict):
+            return owner
+    return {}
 
 
 def working_owner(path: Path) -> dict[str, Any] | None:
@@ -382,16 +376,11 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
                 warn_user(f"{run} is locked by {owner.get('host')}: waiting up to {STALE:.0f} s to see if it runs")
             time.sleep(1)
             renewed = watched.remove_if_stale()
-        _check_it_stays(heartbeat, lock, run)
+        if url_of(lock) is not None:  # another process may overwrite it, after also seeing the old one as stale
+            time.sleep(SETTLES)
+            if not heartbeat.holds(lock):
+                raise RunError(f"another process has begun to work in {run}: wait for it, or choose another folder")
         clear_others(work.parent)
         yield Hold(heartbeat, work)
     finally:
         heartbeat.stop()
-
-
-def _check_it_stays(heartbeat: Heartbeat, lock: Path, run: str) -> None:
-    """Check that no other process has overwritten the lock in a store, after also seeing the old one as stale."""
-    if url_of(lock) is not None:
-        time.sleep(SETTLES)
-        if not heartbeat.holds(lock):
-            raise RunError(f"another process has begun to work in {run}: wait for it, or choose another folder")

@@ -157,6 +157,7 @@ class Shared:
         pause.seconds = min(2 * pause.seconds, LAST_PAUSE)
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
+        """Return whether this process leads the run, after taking the lock."""
         time.sleep(FIRST_PAUSE)  # of two processes that saw the lock as stale, one may have restored a third's lock
         if not self._heartbeat.holds(self._work / LOCK):
             return False
