@@ -3,7 +3,6 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -45,8 +44,6 @@ Row = Mapping[str, Any]
 
 
 class _OfFunction:
-    """Base of stages made from a function of a row."""
-
     name: str
     function: Callable[[Row], Any]
 
@@ -96,21 +93,6 @@ class MapFunction(_OfFunction, stages.Rewrite):
         if made.get("id", known := row.get("id")) != known:
             raise StageError(f"{self.name} changes the id {known!r}, by which ledgers know a document: leave it")
         return made
-
-
-@contextmanager
-def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
-    """Raise a StageError naming the stage if a column has several types, or only None in the first ``rows`` rows."""
-    try:
-        yield
-    except (TypeError, pa.ArrowInvalid) as wrong:  # raised by `datasets` and by pyarrow
-        if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
-            raise
-        reason = one_line(wrong).partition(". ")[0]
-        raise StageError(
-            f"{name} makes a column of several types ({reason}): return one type, and in the first {rows} rows a "
-            "value that is not None"
-        ) from wrong
 
 
 BATCH = 200
@@ -218,8 +200,16 @@ class Crawl:
             StageError: a column has values of several types, or only None in the first 200 rows and values later.
         """
         stage = MapFunction(function, name)
-        with columns_of_one_type(stage.name, BATCH):
+        try:
             return self | stage
+        except (TypeError, pa.ArrowInvalid) as wrong:  # raised by `datasets` and by pyarrow
+            if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
+                raise
+            reason = one_line(wrong).partition(". ")[0]
+            raise StageError(
+                f"{stage.name} makes a column of several types ({reason}): return one type, and in the first {BATCH} "
+                "rows a value that is not None"
+            ) from wrong
 
     def why(self, document: str) -> ledger.Reason:
         """Return why a document was removed, or that it was kept, and the edits made to it.

@@ -41,13 +41,18 @@ def option(about: str, *spellings: str, **settings: Any) -> Any:
     return typer.Option(*spellings, help=about, **settings)
 
 
+def file_option(about: str, *spellings: str) -> Any:
+    """Return an option that takes the name of a file."""
+    return option(about, *spellings, metavar="FILE")
+
+
 def set_option(about: str) -> Any:
     """Return the option ``--set``, which may come several times."""
     return option(f"{about} Repeatable.", "--set", metavar="FIELD=VALUE")
 
 
-def argument(about: str, metavar: str, **settings: Any) -> Any:
-    """Return an argument with a help text and a name for it."""
+def argument(about: str, metavar: str | None = None, **settings: Any) -> Any:
+    """Return an argument with a help text, and a name if its parameter's is not meant."""
     return typer.Argument(help=about, metavar=metavar, **settings)
 
 

@@ -14,6 +14,7 @@ from longcrawl.cli.commands import (
     answer,
     app,
     argument,
+    file_option,
     option,
     set_option,
     stoppable,
@@ -27,7 +28,7 @@ TextField = Annotated[str, option("The field that has the texts of documents tha
 def lines(
     crawl: Annotated[str, argument("Documents: a file, a folder, a glob, a URL or a dataset of the Hub.", "CRAWL")],
     out: Annotated[
-        Path | None, option("Also write them to a new YAML file, for line_corrections.patterns.", metavar="FILE")
+        Path | None, file_option("Also write them to a new YAML file, for line_corrections.patterns.")
     ] = None,
     min_documents: Annotated[
         int | None, option("Leave out lines of fewer documents; 3 or a thousandth if left out.", min=1)
@@ -59,7 +60,7 @@ def lines(
 def train_classifier(
     good: Annotated[str, argument("Documents of the label `good`, as for `longcrawl lines`.", "GOOD")],
     bad: Annotated[str, argument("Documents of the label `bad`.", "BAD")],
-    out: Annotated[Path, option("File to write, such as quality.bin.", metavar="FILE")],
+    out: Annotated[Path, file_option("File to write, such as quality.bin.")],
     word_ngrams: Annotated[int, option("Words of the longest n-grams of words.")] = 2,
     dimensions: Annotated[int, option("Dimensions of the vectors of words.")] = 16,
     epochs: Annotated[int | None, option("How often each text is seen; 5 or more if left out.")] = None,
@@ -105,7 +106,7 @@ def run(
     ] = None,
     overrides: Overrides = None,
     planned: Annotated[
-        Path | None, option("A file of `longcrawl plan --save`, to compare the run with.", "--plan", metavar="FILE")
+        Path | None, file_option("A file of `longcrawl plan --save`, to compare the run with.", "--plan")
     ] = None,
     *,
     dry_run: Annotated[
@@ -133,7 +134,7 @@ def run(
 @app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
 def init(
     name: Annotated[str, argument("Documents: a folder, file, URL or glob, or a dataset of the Hub.", "INPUT")],
-    out: Annotated[Path, option("Recipe to write.", metavar="FILE")] = Path("recipe.yaml"),
+    out: Annotated[Path, file_option("Recipe to write.")] = Path("recipe.yaml"),
     text_field: Annotated[
         str | None, option("The field that has the texts; found by its usual names if left out.")
     ] = None,
@@ -156,9 +157,7 @@ def plan(
     parts: Annotated[int, option("Number of input files (parts of the source) to sample; more if they are small.")] = 8,
     documents: Annotated[int, option("Number of documents to sample.")] = 4000,
     seed: Annotated[int, option("Seed of the sample.")] = 0,
-    save: Annotated[
-        Path | None, option("Also write the estimate as JSON, for `longcrawl run --plan`.", metavar="FILE")
-    ] = None,
+    save: Annotated[Path | None, file_option("Also write the estimate as JSON, for `longcrawl run --plan`.")] = None,
     files: Annotated[int | None, option("With --cores: number of input files of the whole run, such as 90000.")] = None,
     cores: Annotated[
         int | None, option("Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
@@ -295,7 +294,7 @@ def card(
 @app.command(epilog="Example: longcrawl report quickstart --out report.html")
 def report(
     folder: RunFolder,
-    out: Annotated[Path | None, option("File to write; RUN/report.html if left out.", metavar="FILE")] = None,
+    out: Annotated[Path | None, file_option("File to write; RUN/report.html if left out.")] = None,
     per_rule: Annotated[int, option("Number of removed documents to show for each rule.", min=1)] = 5,
     most: Annotated[int, option("Number of removed documents to show in all.", min=1)] = 200,
     clusters: Annotated[int, option("Number of clusters of duplicates to show.", min=1)] = 20,
@@ -371,17 +370,15 @@ def fetch(
         answer(lc.fetch(name, repo, out, rows, context, split, zarr_format, revision))  # type: ignore[arg-type]  # checked there
 
 
-def _list_option(what: str) -> Any:
-    return option(f"Text file with {what} in each line.", metavar="FILE")
-
-
 @app.command(epilog="Example: longcrawl takedown crawl --domains domains.txt --asked 2026-11-02 --out crawl-2")
 def takedown(
     folder: Annotated[Path, argument("The folder of a finished run.", "RUN")],
     out: Annotated[Path, option("New folder, for the run without the documents.")],
-    ids: Annotated[Path | None, _list_option("an id of a document")] = None,
-    urls: Annotated[Path | None, _list_option("a URL")] = None,
-    domains: Annotated[Path | None, _list_option("a domain, which includes its subdomains,")] = None,
+    ids: Annotated[Path | None, file_option("Text file with an id of a document in each line.")] = None,
+    urls: Annotated[Path | None, file_option("Text file with a URL in each line.")] = None,
+    domains: Annotated[
+        Path | None, file_option("Text file with a domain, which includes its subdomains, in each line.")
+    ] = None,
     asked: Annotated[str | None, option("Date of the request; today if left out.", metavar="DATE")] = None,
 ) -> None:
     """Take documents out of a run.

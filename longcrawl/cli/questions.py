@@ -16,6 +16,7 @@ from longcrawl.cli.commands import (
     answer,
     app,
     argument,
+    file_option,
     new_app,
     option,
     set_option,
@@ -168,7 +169,7 @@ def inspect(
     ] = None,
     split: Annotated[str | None, option("Split to show, such as heldout; train if left out.")] = None,
     row: Annotated[int | None, option("Row to show as text, counted from 0; 0 if left out.")] = None,
-    text: Annotated[str | None, option("Explain this UTF-8 text file; - for standard input.", metavar="FILE")] = None,
+    text: Annotated[str | None, file_option("Explain this UTF-8 text file; - for standard input.")] = None,
     stage: Annotated[
         list[str] | None, option("With --text: explain by this stage. Repeatable.", metavar="NAME")
     ] = None,
@@ -274,7 +275,7 @@ def compose(
     terminate: Annotated[
         str, option("Count an end-of-text token for documents: missing (where it is not), always, never.")
     ] = "missing",
-    plot: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.", metavar="FILE")] = None,
+    plot: Annotated[Path | None, file_option("Also draw it, to a .png, .svg or .pdf file.")] = None,
 ) -> None:
     """Compare packing strategies on your documents.
 
@@ -305,7 +306,7 @@ def compose(
 def validate(
     path: Annotated[Path, argument("Folder of token shards, with a folder per split.", "PATH")],
     curriculum: Annotated[
-        Path | None, option("YAML file: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
+        Path | None, file_option("YAML file: a list of phases, or GPT-Simple's configuration.")
     ] = None,
     max_length: Annotated[
         int | None,

@@ -4,8 +4,7 @@ They are counted from the columns ``text``, ``n_tokens``, ``url`` and ``language
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -189,10 +188,6 @@ def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-Reader = Callable[[list[str]], Iterator[pa.Table]]
-"""Function that reads the named columns of a file, one table at a time."""
-
-
 def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
     """Compute the statistics of files with a row per document, one row group at a time, whatever the ``engine``.
 
@@ -214,8 +209,6 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
 
 
 class _Counts:
-    """Running counts of one file or several."""
-
     def __init__(self) -> None:
         self.documents = 0
         self.lengths: dict[str, Lengths] = {}
@@ -263,27 +256,18 @@ class _Counts:
 def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:
     counts, file = _Counts(), Path(files[number])
     check_undamaged([file])
-    with unreadable(file, CorruptionError, DAMAGED), _opened(file, form) as (rows, schema, read):
-        counts.documents = rows
-        for table in read([column.name for column in schema if _is_looked_at(column)]):
-            counts.look_at(table)
+    with unreadable(file, CorruptionError, DAMAGED):
+        if isinstance(form, pads.ParquetFileFormat):
+            with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+                counts.documents = opened.metadata.num_rows
+                columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
+                for group in range(opened.num_row_groups):
+                    counts.look_at(opened.read_row_group(group, columns))
+        else:
+            found = pads.dataset(str(file), format=form)
+            counts.documents = found.count_rows()
+            counts.look_at(found.to_table(columns=[column.name for column in found.schema if _is_looked_at(column)]))
     return number, counts
-
-
-@contextmanager
-def _opened(file: Path, form: pads.FileFormat) -> Iterator[tuple[int, pa.Schema, Reader]]:
-    """Open a file of documents: its row count, schema and column reader; parquet is read one row group at a time."""
-    if not isinstance(form, pads.ParquetFileFormat):
-        found = pads.dataset(str(file), format=form)
-        yield found.count_rows(), found.schema, lambda columns: iter([found.to_table(columns=columns)])
-        return
-    with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-        groups = range(opened.num_row_groups)
-        yield (
-            opened.metadata.num_rows,
-            opened.schema_arrow,
-            lambda columns: (opened.read_row_group(group, columns) for group in groups),
-        )
 
 
 def _is_looked_at(column: pa.Field) -> bool:

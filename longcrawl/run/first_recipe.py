@@ -177,7 +177,6 @@ def write_first_recipe(name: str, out: Path, *fields: str | None) -> str:
 
 
 def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
-    """Return the ``text_field`` setting for the first field that has text, found by reading the first documents."""
     failed: SourceError | None = None
     parts = train_parts(make_source(source, settings))
     # Files that are a single document have no fields.

@@ -445,10 +445,10 @@ def _any_part_done(folder: Path) -> bool:
 
 def _difference(written: Path, recipe: Recipe) -> str:
     before, now = written.read_text("utf-8", "replace").splitlines(), recipe.as_yaml().splitlines()
-    differing = (
-        f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}" for old, new in zip(before, now) if old != new
-    )
-    return next(differing, "one has more lines than the other")
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}"
+    return "one has more lines than the other"
 
 
 def needed_source(recipe: Recipe) -> Source:
@@ -477,7 +477,8 @@ def pin_inputs(
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
-        _check_finished_parts(folder, parts)
+        markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
+        check_files(folder, parts, [None if marker is None else marker.content for marker in markers])
     now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
     if listed is None or listed.content != now:
         remove(folder / WORK / IDS)
@@ -498,9 +499,8 @@ def _fingerprint(stage: Stage) -> str:
 
         return str(Hasher.hash(stage))
     named = [f"{kind.__module__}:{kind.__qualname__}", kind.code_version, stage.settings()]
-    return hashlib.sha256(
-        json.dumps([*named, *map(content_digest, stage.files())], sort_keys=True).encode()
-    ).hexdigest()
+    content = json.dumps([*named, *map(content_digest, stage.files())], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
@@ -544,30 +544,23 @@ def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mappi
         )
 
 
-def files_read(results: Sequence[Mapping[str, Any]]) -> list[list[InputFile]]:
-    """Return the files that were read for each part, from the markers of the first segment."""
-    return [[InputFile.from_mark(values) for values in each["inputs"]] for each in results]
+def check_files(folder: Path, parts: Sequence[Part], results: Sequence[Mapping[str, Any] | None]) -> None:
+    """Raise a RunError if a file has changed since it was read: the manifest would describe lost bytes.
 
-
-def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> None:
-    """Raise a RunError if a file has changed since it was read: the manifest would describe lost bytes."""
-    known = [pair for part, files in zip(parts, read, strict=True) for pair in zip(part.files, files, strict=False)]
+    ``results`` are the counts of the first segment for each part, None for parts that are not done.
+    """
+    done = ((part, result["inputs"]) for part, result in zip(parts, results, strict=True) if result is not None)
+    known = [(file, InputFile.from_mark(mark)) for part, marks in done for file, mark in zip(part.files, marks)]  # noqa: B905
     for file, difference in changed_files(known):
         raise RunError(f"{file} has changed since {folder} read it: {difference}. {AGAIN}")
 
 
-def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
-    markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
-    done = [(part, marker.content) for part, marker in zip(parts, markers, strict=True) if marker is not None]
-    check_files(folder, [part for part, _ in done], files_read([content for _, content in done]))
-
-
-def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dict[str, list[dict[str, Any]]]:
+def described(parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the manifest entries of the files that were read, by part."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for part, files in zip(parts, read, strict=True):
-        left = iter(files)
-        found |= {each.name: [file.as_dict() for file in islice(left, len(each.files))] for each in part.each()}
+    for part, result in zip(parts, results, strict=True):
+        left = (InputFile.from_mark(mark).as_dict() for mark in result["inputs"])
+        found |= {each.name: list(islice(left, len(each.files))) for each in part.each()}
     return found
 
 

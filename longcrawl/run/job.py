@@ -30,7 +30,7 @@ from longcrawl.core.stages import Segment, SpanSurvey, Stage, Survey, next_segme
 from longcrawl.errors import DISK_FULL, RunError, warn_user
 from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
-from longcrawl.run import inputs, segments
+from longcrawl.run import inputs, part, segments
 from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
@@ -46,25 +46,7 @@ from longcrawl.run.manifest import (
     StageCost,
     read_manifest,
 )
-from longcrawl.run.part import (
-    SPILL,
-    IdTask,
-    PartTask,
-    amount_left,
-    duplicates_error,
-    find_duplicates,
-    gather_small,
-    id_tasks,
-    input_marker,
-    keep_first,
-    kept_marker,
-    list_ids,
-    local_bytes,
-    mark_fitted,
-    part_marker,
-    run_part,
-    same_size,
-)
+from longcrawl.run.part import run_part
 from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
 
@@ -180,9 +162,9 @@ class _Job:
     def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: Plan | None) -> None:
         self.recipe, self.plan, self.engine = recipe, plan, engine
         self.folder, self.work = folder, folder / WORK
-        self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
+        self.parts = part.gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
-        self.compared: Sequence[IdTask] = ()
+        self.compared: Sequence[part.IdTask] = ()
         """Tasks of all parts with ids to compare; some wait for the first segment."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
@@ -190,7 +172,7 @@ class _Job:
         """Counts of the first segment, which reads the source, by part."""
         self.reports: dict[str, list[str]] = {}
         self.costs = RunCosts(self.work)
-        self.sizes = [local_bytes(part) or 0 for part in self.parts]
+        self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
         """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
         self.indexed: list[tuple[int, str, Survey]] = []
@@ -211,7 +193,7 @@ class _Job:
         writer = self._run_stages()
         inputs.check_stages(self.folder, inputs.stage_fingerprints(self.recipe))
         written = self._write_output(writer)
-        inputs.check_files(self.folder, self.parts, inputs.files_read(self.read))
+        inputs.check_files(self.folder, self.parts, self.read)
         self._save_indexes()
         with self.costs.measure(self.recipe.output.name, "describe"):
             manifest = self._describe(written)
@@ -226,7 +208,6 @@ class _Job:
         return manifest
 
     def _write_recipe(self) -> None:
-        """Write the recipe; remove the unfinished output of another recipe first."""
         written = self.folder / "recipe.yaml"
         if files.is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
             files.remove(self.folder / self.recipe.output.name)
@@ -267,7 +248,7 @@ class _Job:
                 found = None
             else:
                 together = range(len(self.groups)) if self._is_by_part(stage) else [None]
-                self._add_removed(last, [self._decide(last, part) for part in together])
+                self._add_removed(last, [self._decide(last, group) for group in together])
                 found = (label, cast("SpanSurvey", stage)) if stage.needs == "spans" else None
                 done.append(stage)
                 stages = stages[1:]
@@ -278,9 +259,9 @@ class _Job:
         removed = [list[Removed]() for _ in segments]
         results: list[dict[int, dict[str, Any]]] = [{} for _ in segments]
         last = segments[-1]
-        for part, numbers in enumerate(self.groups):
+        for group, numbers in enumerate(self.groups):
             for place, (before, segment) in enumerate(pairwise(segments)):
-                removed[place].append(self._decide(before, part, last.number))
+                removed[place].append(self._decide(before, group, last.number))
                 made = self._run_segment(segment, numbers, writer if segment is last else None)
                 results[place + 1] |= dict(zip(numbers, made, strict=True))
         for place, (before, segment) in enumerate(pairwise(segments)):
@@ -298,45 +279,45 @@ class _Job:
     def _is_by_part(self, stage: Stage) -> bool:
         return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
 
-    def _compare_ids(self) -> list[IdTask]:
+    def _compare_ids(self) -> list[part.IdTask]:
         """Find duplicate ids before the first stage and apply ``on_duplicate_ids``.
 
         Return the tasks of all parts; the ids of some are only compared after the first segment.
         """
         source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
-        if keeps_first and Marker.read(kept_marker(self.work)):
+        if keeps_first and Marker.read(part.kept_marker(self.work)):
             return []
-        tasks = id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
+        tasks = part.id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
         listed = [task for task in tasks if not task.waits]
         with self.costs.measure(source.name, "ids"):
-            for chosen in [listed] if keeps_first else [same_size(listed), listed]:
+            for chosen in [listed] if keeps_first else [part.same_size(listed), listed]:
                 markers = [task.marker for task in chosen]
-                segments.do_once(self.folder, list_ids, chosen, markers, self.engine, "ids", "documents")
+                segments.do_once(self.folder, part.list_ids, chosen, markers, self.engine, "ids", "documents")
                 if not keeps_first:
                     self._reject_duplicates(chosen, begun=False)
             if keeps_first:
-                keep_first(self.work, find_duplicates(listed, self.engine))
+                part.keep_first(self.work, part.find_duplicates(listed, self.engine))
         return tasks
 
-    def _reject_duplicates(self, tasks: Sequence[IdTask], *, begun: bool) -> None:
-        found = find_duplicates(tasks, self.engine)
+    def _reject_duplicates(self, tasks: Sequence[part.IdTask], *, begun: bool) -> None:
+        found = part.find_duplicates(tasks, self.engine)
         if found.num_rows:
-            raise duplicates_error(self.recipe.source, self.parts, found, begun=begun)
+            raise part.duplicates_error(self.recipe.source, self.parts, found, begun=begun)
 
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
         if report:
             self.reports.setdefault(label, []).extend(report)
-        mark_fitted(self.work, number)
+        part.mark_fitted(self.work, number)
         return fitted
 
-    def _decide(self, segment: Segment, part: int | None, last: int = 0) -> Removed:
+    def _decide(self, segment: Segment, group: int | None, last: int = 0) -> Removed:
         """Run the survey that ends a segment on one part, or on all; ``last`` is the segment that finishes a part."""
         assert segment.ends_with is not None  # others have nothing to decide
         label, stage = segment.ends_with
-        asked = inputs.Asked(self.groups, part, last)
-        with self.costs.measure(label, f"{segment.number}-{part}" if part else f"{segment.number}") as cost:
+        asked = inputs.Asked(self.groups, group, last)
+        with self.costs.measure(label, f"{segment.number}-{group}" if group else f"{segment.number}") as cost:
             if isinstance(stage, SpanSurvey):
                 cost.disk = inputs.find_spans(self.folder, segment.number, stage, asked, self.engine)
                 return Removed({}, [])
@@ -353,15 +334,15 @@ class _Job:
         rules = sum((Counter(each.rules) for each in removed), Counter[str]())
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - rules.total(), dict(sorted(rules.items()))))
-        self.markers += [input_marker(self.work, segment.number, place) for place in range(len(self.parts))]
+        self.markers += [part.input_marker(self.work, segment.number, place) for place in range(len(self.parts))]
         if stage.saves_index:
             self.indexed.append((segment.number, label, cast("Survey", stage)))
 
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
-        keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
+        first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
         tasks = [
-            PartTask(self.folder, segment, each, self.parts[each], self.source, writer, keeps_first, each in hashed)
+            part.PartTask(self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed)
             for each in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
@@ -370,11 +351,11 @@ class _Job:
         given = self.folder, run_part, tasks, markers, self.engine
         results = segments.do_once(*given, names, "documents", sizes=sizes)
         for number, result in zip(numbers, results, strict=True):
-            self.sizes[number] = amount_left(result)
+            self.sizes[number] = part.amount_left(result)
         return results
 
     def _add_results(self, segment: Segment, results: Sequence[dict[str, Any]]) -> None:
-        self.markers += [part_marker(self.work, segment.number, number) for number in range(len(self.parts))]
+        self.markers += [part.part_marker(self.work, segment.number, number) for number in range(len(self.parts))]
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
         self.costs.add_parts(before, self.ended_by[-1], results)
@@ -393,7 +374,7 @@ class _Job:
         inputs.check_not_empty(self.funnel, self.work)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
-        spill, target = self.work / SPILL, self.folder / self.recipe.output.name
+        spill, target = self.work / part.SPILL, self.folder / self.recipe.output.name
         target.mkdir(exist_ok=True)
         with self.costs.measure(self.recipe.output.name, "layout"):
             segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.engine)
@@ -432,7 +413,7 @@ class _Job:
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
             "versions": inputs.recorded_versions(self.recipe.others.values()),
-            "inputs": inputs.described(self.parts, inputs.files_read(self.read)),
+            "inputs": inputs.described(self.parts, self.read),
             "bad_files": [bad for each in self.read for bad in each["bad_files"]],
             "left_out": inputs.summed(self.read, "left_out"),
             "funnel": self.funnel.as_dict(),

@@ -316,7 +316,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise RunError(_why_no_manifest(folder)) from None
+        raise RunError(_why_emptied(folder) or _why_no_manifest(folder)) from None
     except PermissionError as error:
         raise RunError(
             f"{folder / MANIFEST} cannot be read ({error.strerror}): ask the owner of {folder} for access"
@@ -350,12 +350,16 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
     return next((name for name in tables if not (folder / name).is_file()), "")
 
 
+def _why_emptied(folder: Path) -> str:
+    if (funnel := emptied_funnel(folder)) is None:
+        return ""
+    return (
+        f"{name_of(folder)} has no result: stage {funnel.emptied_by()!r} removed its last documents, as `longcrawl "
+        "funnel` and `why` show. Change its fields, and run into another folder"
+    )
+
+
 def _why_no_manifest(folder: Path) -> str:
-    if (funnel := emptied_funnel(folder)) is not None:
-        return (
-            f"{name_of(folder)} has no result: stage {funnel.emptied_by()!r} removed its last documents, as `longcrawl "
-            "funnel` and `why` show. Change its fields, and run into another folder"
-        )
     if (url := url_of(folder)) is not None:
         return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
     if (url := given_url(folder)) is not None:

@@ -644,7 +644,6 @@ def mark_fitted(work: Path, segment: int) -> None:
 
 
 def _check_fitted(work: Path, segment: int) -> None:
-    """Compare the fitted files of all earlier segments with their markers."""
     for marker in filter(is_there, (work / f"fit-{earlier}.json" for earlier in range(segment))):
         fitted = Marker.open(marker)
         fitted.check(*map(Path, fitted.resolved_files()))

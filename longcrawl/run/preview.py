@@ -5,7 +5,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from longcrawl.urls import is_url, without_secrets
 
 FEW = 3
 
+_PACKAGE = re.compile(r"pip install ['\"]?([\w\[\]-]+)")
 _SEES: dict[Needs, str] = {
     "batch": "each document by itself",
     "order": "all documents, to order them",
@@ -100,24 +101,20 @@ def preview_run(
     return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)
 
 
-@dataclass
 class _MissingPackages:
-    """Errors of packages that a run needs and that are not installed, with the packages and extras that they name."""
+    """Errors of packages that a run needs and that are not installed."""
 
-    errors: list[tuple[str, LongCrawlError]] = field(default_factory=list)
-    packages: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, LongCrawlError]] = []
 
     @contextmanager
     def noted(self, label: str) -> Iterator[None]:
-        """Keep an error that names a package to install, and raise any other."""
         try:
             yield
         except LongCrawlError as wrong:
-            packages = re.findall(r"pip install ['\"]?([\w\[\]-]+)", str(wrong))
-            if not packages:
+            if not _PACKAGE.search(str(wrong)):
                 raise
             self.errors.append((label, wrong))
-            self.packages.update(packages)
 
     def check(self) -> None:
         """Raise the only error, or one that names the packages of all."""
@@ -125,8 +122,9 @@ class _MissingPackages:
             raise self.errors[0][1]
         if self.errors:
             reasons = as_lines([f"{label} ({wrong})" for label, wrong in self.errors], "; ")
-            extras = sorted(name[len("longcrawl[") : -1] for name in self.packages if name.startswith("longcrawl["))
-            others = sorted(name for name in self.packages if not name.startswith("longcrawl["))
+            packages = sorted({name for _, wrong in self.errors for name in _PACKAGE.findall(str(wrong))})
+            extras = [name[len("longcrawl[") : -1] for name in packages if name.startswith("longcrawl[")]
+            others = [name for name in packages if not name.startswith("longcrawl[")]
             install = [*([f"'longcrawl[{','.join(extras)}]'"] if extras else []), *others]
             raise RunError(f"packages are missing for {reasons}. Install all: pip install {' '.join(install)}")
 

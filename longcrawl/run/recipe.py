@@ -284,9 +284,9 @@ def _override(spec: dict[str, Any], override: str) -> None:
     if path == "parts":
         spec["parts"] = value
     elif section in ("source", "card") and len(rest) == 1:
-        spec[section] = {**_mapping(spec, section), rest[0]: value}
+        spec[section] = {**_fields(spec.get(section), f"the recipe's {section}"), rest[0]: value}
     elif section == "outputs" and len(rest) == 2:  # a format and a field
-        outputs = _mapping(spec, "outputs")
+        outputs = _fields(spec.get("outputs"), "the recipe's outputs")
         spelled = [name for name in outputs if OUTPUTS.find(str(name), "output", RecipeError).name == rest[0]]
         _override_named(outputs, [*(spelled or rest[:1]), rest[1]], value, f"--set {path}")
     elif section == "stages" and len(rest) >= 2:  # a stage and a field
@@ -324,10 +324,3 @@ def _override_named(section: dict[str, Any], keys: list[str], value: Any, where:
         fields[key] = dict(below or {})
         fields = fields[key]
     fields[keys[-1]] = value
-
-
-def _mapping(spec: dict[str, Any], section: str) -> dict[str, Any]:
-    found = spec.get(section) or {}
-    if not isinstance(found, dict):
-        raise RecipeError(f"the recipe's {section} is not a mapping: {found!r}")
-    return found

@@ -134,7 +134,6 @@ def _terms(shop: str) -> str:
 
 
 def _bad(chance: random.Random, number: int) -> str:
-    """Return a page for quality rules to remove; ``number`` cycles through six kinds."""
     line = sentence(chance)
     return (
         "\n".join([line] * 30),

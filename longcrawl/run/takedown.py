@@ -171,12 +171,10 @@ def _columns(name: str) -> tuple[str, ...]:
 
 
 def _naming(table: pa.Table, name: str, ids: pa.Array) -> set[int]:
-    """Return the rows that name one of the documents as another than their own."""
     return set(rows_of_ids(table.select([_columns(name)[0]]).rename_columns(["id"]), ids).tolist())
 
 
 def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
-    """Link the files of the manifest into a new folder, or copy them if linking fails."""
     for name in manifest["files"]:
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
         if not (folder / name).is_file():
@@ -242,7 +240,6 @@ class Asked:
         return pa.array(found, pa.string())
 
     def _match(self, urls: pa.Array) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Return a mask of the URLs that are listed or belong to a listed domain."""
         found, asked, domains = np.zeros(len(urls), bool), self.lists["urls"], self.lists["domains"]
         if asked:
             spelled = [None if url is None else normalise_url(url) for url in urls.to_pylist()]
@@ -298,7 +295,6 @@ class _Takedown:
         self.ledger_rows = 0
 
     def take_out(self, removal: Removal) -> None:
-        """Record the removal from the output, and remove the documents from all other files."""
         self.removal = removal
         if removal.kept[0] != removal.kept[1] or removal.documents < len(self.gone):
             raise CorruptionError(
@@ -362,7 +358,6 @@ class _Takedown:
                 self.changed += [each for each in files if each.startswith(f"{index}/")]
 
     def finish(self, target: str, asked: str) -> Takedown:
-        """Write the record, the manifest and the card."""
         self._check_absent()
         name, removal, counts = self.manifest["output"]["format"], self.removal, self.wanted.counts
         changed, dropped, unmatched = sorted(self.changed), sorted(self.dropped), self.wanted.unmatched()
@@ -399,7 +394,6 @@ class _Takedown:
         return Takedown(target, asked, counts, *numbers, *ways, unchanged, windows, found, unmatched)
 
     def _check_absent(self) -> None:
-        """Raise a CorruptionError if a written table has one of the ids."""
         for name in self.changed:
             if name.endswith(".parquet") and name not in self.dropped:
                 table = pq.ParquetFile(self.beside / name)

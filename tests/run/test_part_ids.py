@@ -273,7 +273,7 @@ def test_what_is_found_is_what_a_dictionary_finds(parts, bits):
 )
 def test_a_run_that_was_stopped_while_it_looked_for_ids_ends_the_same(three, tmp_path, monkeypatch, place):
     lc.run(three, tmp_path / "whole", 1, KEEP_FIRST)
-    asked, function = [], getattr(JOB, place)
+    asked, function = [], getattr(ids, place)
 
     def stop(task: object, *others: object) -> object:
         asked.append(task)
@@ -282,7 +282,7 @@ def test_a_run_that_was_stopped_while_it_looked_for_ids_ends_the_same(three, tmp
         return function(task, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(JOB, place, stop)
+        patch.setattr(ids, place, stop)
         with pytest.raises(KeyboardInterrupt):
             lc.run(three, tmp_path / "out", 1, KEEP_FIRST)
     lc.run(three, tmp_path / "out", 2, KEEP_FIRST)
@@ -413,7 +413,7 @@ def test_hashes_of_ids_that_are_damaged_are_made_again(tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path, MIN)
     lc.run(recipe, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(JOB, "find_duplicates", lambda tasks, _: 1 / 0 if tasks else ids.ROWS.empty_table())
+        patch.setattr(ids, "find_duplicates", lambda tasks, _: 1 / 0 if tasks else ids.ROWS.empty_table())
         with pytest.raises(ZeroDivisionError):
             lc.run(recipe, tmp_path / "out")
     (tmp_path / "out/work/ids/00001.hashes").write_bytes(b"12345678")

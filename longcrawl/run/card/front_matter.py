@@ -406,7 +406,6 @@ def _features(schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def _bcp47(name: str, code: str) -> str:
-    """Return the BCP 47 tag of a language with script and region, which begins with the shortest code."""
     return "-".join([code, *re.split("[-_]", name)[1:]])
 
 

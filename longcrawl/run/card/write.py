@@ -550,7 +550,6 @@ def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: 
 def _merge_head(
     now: Mapping[str, Any], digests: Mapping[str, str], head: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the merged front matter and the names of a person's edits in it."""
     merged, kept = dict(head), []
     for name, value in now.items():
         if digests.get(name) != _digest_of(value) and head.get(name) != value:

@@ -89,8 +89,6 @@ class _Files:
 
 
 class _Objects:
-    """Leases in an object store."""
-
     create = staticmethod(files.create)
     read = staticmethod(files.read_store)
     changed = staticmethod(files.changed_at)

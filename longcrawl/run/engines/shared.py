@@ -182,7 +182,6 @@ class Shared:
         return helped
 
     def _do_one(self, step: "_Step") -> bool:
-        """Do one task that no other process is doing; return whether there was one."""
         for number in step.candidates():
             lock = step.file(number, "lock")
             if step.file(number, "result").exists():
@@ -208,8 +207,6 @@ class _Pause:
 
 
 class _Step:
-    """Function and its tasks, stored in a folder; the module docstring describes the files."""
-
     def __init__(self, folder: Path, function: Callable[[Any], Any], tasks: Sequence[Any]) -> None:
         self.folder, self.function, self.tasks = folder, function, tasks
         self._untried = random.sample(range(len(tasks)), len(tasks))  # each process begins elsewhere
@@ -246,7 +243,6 @@ class _Step:
         yield from sorted(set(range(len(self.tasks))) - self.finished())
 
     def do(self, number: int) -> None:
-        """Do a task and write its result or its error; write nothing if the step was removed meanwhile."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         attempts, result = self.file(number, "attempts"), self.file(number, "result")
         begun = len(attempts.read_bytes()) if attempts.exists() else 0

@@ -212,7 +212,6 @@ def _answered(function: Callable[[T], Any], task: T) -> pa.RecordBatch:
 
 
 def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
-    """Return the function that Spark calls on a worker, packed with its arguments, folder and versions."""
     from pyspark import cloudpickle
 
     return partial(_unpacked, pack(function, arguments, installed_versions(), cloudpickle.dumps))

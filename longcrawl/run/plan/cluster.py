@@ -214,10 +214,10 @@ def plan_cluster(
         recipe: a recipe in any form that :func:`longcrawl.run` takes.
         cores: number of cores of the cluster, each as fast as one of this machine.
         files: number of input files of the run, similar to those of the source; None for the files of the source.
-        parts: number of files to sample, as for :func:`longcrawl.run.plan`.
+        parts: number of files to sample; this and all others as for :func:`longcrawl.plan`.
         documents: number of documents to draw from them.
         seed: seed of the draws.
-        overrides: ``PATH=VALUE`` as for :func:`longcrawl.run`.
+        overrides: ``PATH=VALUE``.
 
     Raises:
         RunError: ``cores`` or ``files`` is too small, or the sample has no documents.
@@ -312,7 +312,6 @@ def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int)
 
 
 def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
-    """Return the seconds and bytes of an exchange with a small row for each document."""
     return _times(documents, "row_seconds"), _times(documents, "row_bytes")
 
 
@@ -325,7 +324,6 @@ def _sum(estimates: Iterable[Estimate]) -> Estimate:
 
 
 def _less(one: Estimate, other: Estimate) -> Estimate:
-    """Subtract a figure with fully correlated errors."""
     ends = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
     return Estimate(*(max(mine - theirs, 0.0) for mine, theirs in ends))
 

@@ -244,8 +244,6 @@ def _at(tables: Sequence[pa.Table], drawn: Drawn, values: Doubles | float = 1.0)
 
 
 class _Walk:
-    """Walk through the stages one by one, with one table for each part that was read."""
-
     def __init__(self, sample: Sample, groups: int, seed: int, folder: str) -> None:
         self.sample, self.drawn, self.seed, self.folder = sample, sample.drawn, seed, folder
         self.applied: list[Stage] = []
@@ -330,7 +328,6 @@ class _Walk:
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
     def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
-        """Run a survey's decision on all tables as a run would; return the kept documents."""
         sketches, left = cost.sketch(survey, tables), list(tables)
         groups = [list(range(len(tables)))]
         if survey.within_parts:
@@ -503,7 +500,6 @@ class _Scaled:
         return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
 
     def total(self, values: Doubles) -> Estimate:
-        """Estimate the total over all documents of a quantity that grows with document size."""
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
 
 
@@ -565,7 +561,6 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
 
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
-    """Write documents; return bytes written, bytes of the first pass, and core seconds."""
     clock = CoreClock()
     with tempfile.TemporaryDirectory() as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"
