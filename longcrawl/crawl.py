@@ -159,9 +159,8 @@ class Crawl:
     def funnel(self) -> Funnel:
         """Number of documents that each stage kept."""
         if self._funnel is None:
-            raise LedgerError(
-                "a streaming crawl is judged as it is read and keeps no ledger; open it with streaming=False"
-            )
+            judged = "a streaming crawl is judged as it is read and keeps no ledger"
+            raise LedgerError(f"{judged}; open it with streaming=False")
         return self._funnel
 
     def __or__(self, stage: stages.Stage) -> "Crawl":
@@ -285,9 +284,8 @@ class Crawl:
         labels = [row.stage for row in self.funnel]
         known = [label for label, step in zip(labels, self.steps, strict=True) if step.saves_index is not None]
         if stage not in known:
-            raise LedgerError(
-                f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
-            )
+            has = ", ".join(known) or "none"
+            raise LedgerError(f"this crawl has passed no stage {stage!r} with an index; it has: {has}")
         place = labels.index(stage)
         survey: Any = self.steps[place]  # only surveys have indexes
         sketches = _all_rows(_sketches(survey, self._before(len(labels) - place).data))

@@ -219,10 +219,12 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
     yield from (f"  {line}" for line in _yaml({"builder": source, **settings}))
     yield "stages:"
     for stage in spec["stages"]:
-        for label, fields in ({stage: {}} if isinstance(stage, str) else stage).items():
-            yield f"  # {_about(STAGES.find(label))}"
-            yield from (f"  # {line}" for line in _tokenizer_advice(fields.get("tokenizer")))
-            yield from (f"  - {line}" for line in _yaml({label: fields}))
+        ((label, fields),) = ({stage: {}} if isinstance(stage, str) else stage).items()
+        yield f"  # {_about(STAGES.find(label))}"
+        if (tokenizer := fields.get("tokenizer")) not in (None, "trained"):
+            yield f"  # {tokenizer} is fetched from the Hub. Without a network, set the path of a tokenizer.json file,"
+            yield "  # or `trained`, which learns a tokenizer from these documents."
+        yield from (f"  - {line}" for line in _yaml({label: fields}))
     yield "outputs:"
     for output, fields in spec["outputs"].items():
         yield f"  # {_about(OUTPUTS.find(output))}"
@@ -231,13 +233,6 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
     yield "  # The licence of the documents, by its identifier on the Hub. A push asks for it."
     yield "  license: other"
     yield "  license_name: unknown"
-
-
-def _tokenizer_advice(tokenizer: str | None) -> Iterator[str]:
-    """Yield advice for a tokenizer that must be fetched from the Hub; nothing for any other."""
-    if tokenizer not in (None, "trained"):
-        yield f"{tokenizer} is fetched from the Hub. Without a network, set the path of a tokenizer.json file,"
-        yield "or `trained`, which learns a tokenizer from these documents."
 
 
 def _yaml(values: Mapping[str, Any]) -> Iterator[str]:

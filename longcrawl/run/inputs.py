@@ -397,9 +397,8 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
 def check_plan(plan: Plan | None, recipe: Recipe) -> None:
     """Raise a RunError if a plan was made for another recipe."""
     if plan is not None and plan.digest != recipe.digest:
-        raise RunError(
-            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
-        )
+        of = f"{plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}"
+        raise RunError(f"this plan is of recipe {of}: plan again")
 
 
 def check_output(recipe: Recipe) -> None:

@@ -793,10 +793,8 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     if task.segment.begins_with is None:
         return []
     label, survey = task.segment.begins_with
-    file, marker = (
-        part_file(task.folder / WORK, task.segment.number - 1, task.number, kind) for kind in ("spans", SPANS_MARKER)
-    )
-    Marker.open(marker, file)
+    file = part_file(task.folder / WORK, task.segment.number - 1, task.number, "spans")
+    Marker.open(file.with_suffix(f".{SPANS_MARKER}"), file)
     return [(label, WithSpans(survey, Spans(read_table(file))))]
 
 

@@ -120,8 +120,10 @@ def takedown(
     gone = wanted.find(result.ids(folder / name))
     rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
     if not len(gone) and not rows:
-        total = counted(sum(wanted.counts.values()), "entry", "entries")
-        named = listed(map(_quoted, wanted.unmatched()))
+        total, named = (
+            counted(sum(wanted.counts.values()), "entry", "entries"),
+            listed(map(_quoted, wanted.unmatched())),
+        )
         raise RunError(
             f"{folder} holds no document of the {total}: check {named}; longcrawl inspect shows ids and URLs"
         )

@@ -130,10 +130,9 @@ def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
         if name == PERSONAL_DATA:
             changed = edits.get(label)
             places = sum(rule.places for rule in changed.rules.values()) if changed else 0
-            done = {"mask": "replaced", "tag": "tagged", "drop": "found; documents over the limit were removed"}[
-                each["policy"]
-            ]
-            said.append(f"{code(label)} looked for {', '.join(each['kinds'])}: {counted(places, 'place')} {done}.")
+            done = {"mask": "replaced", "tag": "tagged", "drop": "found; documents over the limit were removed"}
+            found = f"{counted(places, 'place')} {done[each['policy']]}"
+            said.append(f"{code(label)} looked for {', '.join(each['kinds'])}: {found}.")
     if not said:
         return "Not recorded. No stage looked for personal data, names or addresses."
     return " ".join([*said, "Names and postal addresses were not looked for."])
@@ -455,10 +454,8 @@ def duplicates(card: CardSource) -> str:
         return by_list if listed else none
     columns = [Column("kept"), Column("others removed by"), _count("documents in all")]
     shown = Table(columns, [_cluster_row(each) for each in found]).markdown()
-    said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
-    return paragraphs(
-        said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of a cluster differ."
-    )
+    said, more = found.summary(), "`longcrawl clusters RUN` shows how two documents of a cluster differ."
+    return paragraphs(f"{said[0].upper()}{said[1:]}.", shown, by_list if listed else "", more)
 
 
 def _id(document: str) -> Code:
@@ -468,9 +465,9 @@ def _id(document: str) -> Code:
 def _cluster_row(cluster: ledger.Cluster) -> list[Cell]:
     kept: Cell = _id(cluster.kept.id)
     if cluster.earlier:
-        kept = (_id(cluster.kept.id), "of an earlier dataset")
+        kept = (kept, "of an earlier dataset")
     elif cluster.kept.stage is not None:
-        kept = (_id(cluster.kept.id), f"(removed at {cluster.kept.stage})")
+        kept = (kept, f"(removed at {cluster.kept.stage})")
     rules = [word for rule, count in cluster.rules.items() for word in (Code(rule), f"{count:,},")]
     return [kept, (*rules[:-1], rules[-1].removesuffix(",")), cluster.size]
 

@@ -345,9 +345,8 @@ def _counts(about: str, counts: Mapping[str, int]) -> str:
 
 def _contact(card: sections.CardSource) -> str:
     contact, opt_out = card.facts["contact"], card.facts["opt_out"]
-    return sections.paragraphs(
-        f"Contact: {contact}" if contact else NO_CONTACT, f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT
-    )
+    how = f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT
+    return sections.paragraphs(f"Contact: {contact}" if contact else NO_CONTACT, how)
 
 
 def _citation(card: sections.CardSource) -> str:
@@ -461,9 +460,8 @@ def _card(folder: Path, *, plots: bool) -> Card:
     # Make the card and all pictures first, so that a failure leaves the run unchanged.
     with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
         drawn = draw_pictures(manifest) if plots else {}
-        there = [
-            name for name in sections.PICTURES if name in drawn or (folder / PICTURE_FOLDER / f"{name}.svg").is_file()
-        ]
+        before = {file.stem for file in (folder / PICTURE_FOLDER).glob("*.svg")}
+        there = [name for name in sections.PICTURES if name in before.union(drawn)]
         written = _merged(folder, manifest, there)
     pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
     with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):

@@ -240,14 +240,13 @@ class Sample:
             RunError: more than ``files`` parts were read, or only one, which does not show how much parts differ.
         """
         read = len(self.read)
+        wrong = ""
         if files < read:
-            raise RunError(
-                f"--files {files} is less than the {read} files that were sampled: sample fewer with --parts"
-            )
-        if read < 2 and files > read:
-            raise RunError(
-                f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
-            )
+            wrong = f"is less than the {read} files that were sampled: sample fewer with --parts"
+        elif read < 2 and files > read:
+            wrong = f"needs a sample of 2 files, and the source has {self.parts}: add others to it"
+        if wrong:
+            raise RunError(f"--files {files} {wrong}")
         return replace(self, parts=files, size=self.size * files / self.parts)
 
     @property
@@ -305,10 +304,8 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
         drawing.add(table)
         count += 1
         letters = total([letters, characters(table)])
-    kept, chances, sizes = drawing.finish()
-    return SampledPart(
-        number, size, drawing.documents, letters, drawing.size, count, clock.seconds["read"], kept, chances, sizes
-    )
+    totals = drawing.documents, letters, drawing.size, count, clock.seconds["read"]
+    return SampledPart(number, size, *totals, *drawing.finish())
 
 
 class _Drawing:
@@ -393,8 +390,8 @@ class Checked:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        described = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
-        return described | {"high": self.estimate.high, "became": self.truth}
+        low, high = self.estimate.low, self.estimate.high
+        return {"figure": self.figure, "planned": self.estimate.value, "low": low, "high": high, "became": self.truth}
 
 
 def check_place(path: Path) -> None:
