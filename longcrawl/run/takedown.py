@@ -120,13 +120,9 @@ def takedown(
     gone = wanted.find(result.ids(folder / name))
     rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
     if not len(gone) and not rows:
-        total, named = (
-            counted(sum(wanted.counts.values()), "entry", "entries"),
-            listed(map(_quoted, wanted.unmatched())),
-        )
-        raise RunError(
-            f"{folder} holds no document of the {total}: check {named}; longcrawl inspect shows ids and URLs"
-        )
+        total = counted(sum(wanted.counts.values()), "entry", "entries")
+        check = f"check {listed(map(_quoted, wanted.unmatched()))}; longcrawl inspect shows ids and URLs"
+        raise RunError(f"{folder} holds no document of the {total}: {check}")
     beside = partial_path(target)
     try:
         with writing(target, RunError, "make room, or choose another --out"):
