@@ -526,7 +526,7 @@ class Tally:
 
     def table(self) -> pa.Table:
         """Return all entries in the order in which documents were removed."""
-        return pa.concat_tables([ledger.LEDGER_SCHEMA.empty_table(), *self.ledger])
+        return pa.concat_tables(self.ledger) if self.ledger else ledger.LEDGER_SCHEMA.empty_table()
 
 
 def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
