@@ -463,11 +463,12 @@ def _id(document: str) -> Code:
 
 
 def _cluster_row(cluster: ledger.Cluster) -> list[Cell]:
-    kept: Cell = _id(cluster.kept.id)
+    document = _id(cluster.kept.id)
+    kept: Cell = document
     if cluster.earlier:
-        kept = (kept, "of an earlier dataset")
+        kept = (document, "of an earlier dataset")
     elif cluster.kept.stage is not None:
-        kept = (kept, f"(removed at {cluster.kept.stage})")
+        kept = (document, f"(removed at {cluster.kept.stage})")
     rules = [word for rule, count in cluster.rules.items() for word in (Code(rule), f"{count:,},")]
     return [kept, (*rules[:-1], rules[-1].removesuffix(",")), cluster.size]
 
