@@ -352,7 +352,7 @@ OWN: dict[str, str] = {
     "longcrawl/run/first_recipe.py:_RPV2": "names of files",
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
     "longcrawl/core/registry.py:about": "source code of longcrawl",
-    "longcrawl/run/preview.py:noted": "messages about missing packages",
+    "longcrawl/run/preview.py:_PACKAGE": "messages about missing packages",
     "longcrawl/io/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
 
