@@ -140,7 +140,7 @@ def test_help_lists_commands_by_groups(longcrawl):
 
 def test_a_quiet_run_shows_its_answer_and_no_progress(longcrawl, work):
     loud, quiet = (longcrawl("run", work / "texts.yaml", "--out", work / name, *more) for name, more in QUIET)
-    assert re.search(r"^decontaminate: 1 of 1 part, [\d:]+ elapsed", loud.stderr, re.MULTILINE)
+    assert re.search(r"^decontaminate: 1 of 1 parts, [\d:]+ elapsed", loud.stderr, re.MULTILINE)
     assert "part" not in quiet.stderr
     assert "texts is done in" in quiet.stdout
 
