@@ -155,7 +155,7 @@ class Costs:
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
         """Return the expected number of documents left of one table of the source, for which a run pays one call."""
-        share = float(table.num_rows) / self.read[place]
+        share: float = table.num_rows / self.read[place]
         return max(ceil(self.together * share), 1)
 
     def _batches(self, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
