@@ -300,9 +300,9 @@ LIMITS = {
     "run.inputs": {"HELD": 0, "TASK": 1, "WRITTEN": 1},
     "run.part": {"HELD": 0, "PIECE": 16},
     "formats.order": {"HELD": 0, "PIECE": 8},
-    "dedup.clusters": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
-    "dedup.substring": {"PIECE": 1500, "SENT": 1, "FREQUENT": 2},
-    "dedup.index": {"PIECE": 4},
+    "dedup.clusters": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10},
+    "dedup.substring": {"PIECE": 1500, "FREQUENT": 2},
+    "dedup.index": {"PIECE": 4, "SENT": 1},
     "run.engines.spark": {"BATCH": 1000},
 }
 """What one process or task holds, so little that few documents of a test are too many: all that can spill does."""

@@ -310,7 +310,7 @@ OWN: dict[str, str] = {
     "longcrawl/run/card/front_matter.py:_COMMON_CRAWL_FILE": "paths of a recipe",
     "longcrawl/run/card/front_matter.py:_ENTRY": "a user's citation",
     "longcrawl/run/card/front_matter.py:_end_of": "a user's citation",
-    "longcrawl/publish/report/page.py:(_CODE, _CODE_SPAN)": "sentences of the package",
+    "longcrawl/publish/report/page.py:_CODE": "sentences of the package",
     "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/refinedweb/url_filter.py:_part": "words of a list",
     "longcrawl/text/refinedweb/url_lists.py:_USUAL": "lines of a list, of 4,096 characters at most",
@@ -351,7 +351,8 @@ OWN: dict[str, str] = {
     "longcrawl/run/first_recipe.py:_RECTANGLE": "names of files",
     "longcrawl/run/first_recipe.py:_RPV2": "names of files",
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
-    "longcrawl/core/registry.py:about": "source code of longcrawl",
+    "longcrawl/text/gopher/words.py:_properties": "a file of the package",
+    "longcrawl/core/registry.py:_without_marks": "source code of longcrawl",
     "longcrawl/run/preview.py:_PACKAGE": "messages about missing packages",
     "longcrawl/io/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
