@@ -1,31 +1,33 @@
-"""Extraction: how much of it is right, and pages per second, against warcio and trafilatura called naively.
+r"""Extraction: how right it is on annotated pages, whether structure survives, and pages per CPU second.
 
-    python benchmarks/extraction.py --data FOLDER [--repeats 2] [--favor]
+    python benchmarks/extraction.py [--pages wcxb-dev.jsonl.zst --folds FOLDER] [--warc FOLDER] [--repeats 3]
 
-FOLDER holds ``pages-*.warc.gz`` and ``groundtruth.jsonl.gz``, a JSON object per line with ``url`` and either ``text``,
-the annotated main text, or ``must_contain`` and ``must_not_contain``, pieces of text. Without --data, pages are made up
-and only times are told.
+PAGES is WCXB's development half, and the models in FOLDER are those of ``train_extraction.py --folds``: each page is
+extracted by the model that has not seen its site. Scores are word F1 by page type (multisets of ``\w+``, lower-cased),
+the shares of snippets that should and should not be in the text, and how many rows of data lost a cell and lists an
+item of a nested list. Differences have intervals of 95 %, for which sites are drawn with replacement. The folder of
+--warc holds ``pages-*.warc.gz`` and ``groundtruth.jsonl.gz``; its annotated texts are scored by words and by 4-grams of
+words. The peers are trafilatura and resiliparse as our stage calls them, and trafilatura's own call.
 
-``_annotated.py`` says what the scores mean. Naively is ``pip install warcio trafilatura``: ``ArchiveIterator`` over
-the file, and ``trafilatura.extract`` on the bytes of each response. Ours reads with the source ``warc`` and runs the
-stage with one worker. Both are CPU seconds of all processes involved, the least of --repeats; then wall time with two
-workers.
-
-The model of the engine "blocks" was trained on the pages of two thirds of the sites; those of the other sites are
-scored by themselves, too. They have few annotated texts: ``train_extraction.py --folds`` judges all pages by models
-that have seen no page of the same site. --favor adds trafilatura's other modes, and what its ``deduplicate`` does,
-remembering the pages before and not. The last line is naive seconds / ours for the default engine.
+Times are CPU seconds of all processes, by turns, the least of --repeats, on the first N pages. Without --pages they are
+made up, and only times are printed. The last line is pages per second of "blocks" over those of resiliparse.
 """
 
 import argparse
 import random
+import re
 import resource
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from _annotated import Page, Truth, describe, parts_of, read_pages, read_truth, site_of
+from _annotated import Page
+
+ENGINES = ("blocks", "trafilatura", "resiliparse")
+DRAWS = 2000
 
 
 def made_up() -> list[Page]:
@@ -57,127 +59,203 @@ def cpu() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def naively(folder: Path | None, pages: Sequence[Page]) -> list[tuple[str, str | None]]:
-    """Return address and text of each page; of records whose address is not one of http warcio gives no status."""
-    import trafilatura
-
-    if folder is None:
-        return [(page.url, trafilatura.extract(page.html.encode())) for page in pages]
-    from warcio.archiveiterator import ArchiveIterator
-
-    texts = []
-    for path in sorted(folder.glob("pages-*.warc.gz")):
-        with path.open("rb") as file:
-            texts += [
-                (record.rec_headers["WARC-Target-URI"], trafilatura.extract(record.content_stream().read()))
-                for record in ArchiveIterator(file)
-                if record.rec_type == "response"
-                and (record.http_headers is None or record.http_headers.get_statuscode() == "200")
-            ]
-    return texts
-
-
-def ours(folder: Path | None, pages: Sequence[Page], **settings) -> list[str | None]:
-    """Read and extract, and end the workers so that their time can be told."""
+def extract_all(pages: Sequence[str], engine: str, **settings: Any) -> list[str]:
+    """Extract pages by our stage, and end its workers so that their time can be told."""
     import longcrawl as lc
-    from longcrawl.text.extract import _pool as _extraction_pool
+    from longcrawl.text.extract import _pool
 
-    read = pages if folder is None else read_pages(folder)
-    stage = lc.text.ExtractText(**settings)
-    texts: list[str | None] = []
-    for start in range(0, len(read), 100):
-        batch = [page.html for page in read[start : start + 100]]
-        texts += stage.edit(pa.table({"html": pa.array(batch, pa.large_string())}))[0]["text"].to_pylist()
-    _extraction_pool._here.close()  # noqa: SLF001  # so that their CPU time is counted
+    stage = lc.text.ExtractText(engine=engine, **settings)
+    texts: list[str] = []
+    for start in range(0, len(pages), 100):
+        table = pa.table({"html": pa.array(pages[start : start + 100], pa.large_string())})
+        texts += stage.edit(table)[0]["text"].to_pylist()
+    _pool._here.close()  # noqa: SLF001  # so that their CPU time is counted
+    return [text or "" for text in texts]
+
+
+def extract_by_folds(samples: Sequence[Any], models: Path, folds: dict[str, int], **settings: Any) -> list[str]:
+    """Extract each page by the model that has not seen its site."""
+    from longcrawl.text.extract import blocks
+
+    texts = [""] * len(samples)
+    for fold in sorted(set(folds.values())):
+        chosen = [at for at, sample in enumerate(samples) if folds[sample.site] == fold]
+        blocks.MODEL = models / f"{fold}.npz"
+        blocks.load_model.cache_clear()
+        for at, text in zip(
+            chosen, extract_all([samples[at].html for at in chosen], "blocks", **settings), strict=True
+        ):
+            texts[at] = text
     return texts
 
 
-def timed(compute: Callable[[], list], repeats: int) -> tuple[list, float, float]:
-    """Return what was computed, the least CPU seconds and the least wall seconds."""
-    cpus, walls = [], []
-    for _ in range(repeats):
-        began, wall = cpu(), time.perf_counter()
-        made = compute()
-        cpus.append(cpu() - began)
-        walls.append(time.perf_counter() - wall)
-    return made, min(cpus), min(walls)
+def grams(text: str, size: int) -> Counter[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return Counter(zip(*(words[at:] for at in range(size)), strict=False))
 
 
-def compare_modes(pages: Sequence[Page], truth: Truth) -> None:
-    """Print how right trafilatura's other modes are, and on how many pages ``deduplicate`` makes a difference."""
-    import trafilatura
-    from trafilatura.deduplication import LRUCache
+def f1(wanted: str, text: str, size: int = 1) -> float:
+    """Return F1 of the multisets of n-grams of words."""
+    first, second = grams(wanted, size), grams(text, size)
+    return 2 * (first & second).total() / max(first.total() + second.total(), 1)
 
-    def mode(**settings) -> list[str | None]:
-        return [trafilatura.extract(page.html, include_comments=False, **settings) for page in pages]
 
-    plain = mode(favor_precision=True)
-    shared = mode(favor_precision=True, deduplicate=True)
-    # What trafilatura keeps by itself has as many entries.
-    own = [
-        trafilatura.extract(page.html, include_comments=False, favor_precision=True, deduplicate=LRUCache(4096))
-        for page in pages
-    ]
-    modes = {
-        "its defaults": [trafilatura.extract(page.html) for page in pages],
-        "precision": plain,
-        "balanced": mode(),
-        "recall": mode(favor_recall=True),
-        "precision, fast": mode(favor_precision=True, fast=True),
-        "balanced, fast": mode(fast=True),
-        "precision, no tables": mode(favor_precision=True, include_tables=False),
-        "precision, deduplicate over pages": shared,
-        "precision, deduplicate by page": own,
+def interval(values: Sequence[float], sites: Sequence[str]) -> str:
+    """Return a mean and its interval of 95 %."""
+    names = {site: number for number, site in enumerate(sorted(set(sites)))}
+    at = np.array([names[site] for site in sites])
+    sums, counts = np.bincount(at, values, len(names)), np.bincount(at, minlength=len(names))
+    drawn = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)
+    low, high = np.quantile(drawn @ sums / (drawn @ counts), (0.025, 0.975))
+    return (
+        f"{np.mean(values):+.4f} ({low:+.4f} to {high:+.4f})"
+        if low < 0
+        else f"{np.mean(values):.4f} ({low:.4f} to {high:.4f})"
+    )
+
+
+def print_scores(samples: Sequence[Any], texts: dict[str, list[str]], size: int = 1) -> None:
+    sites = [sample.site for sample in samples]
+    scores = {
+        name: [f1(sample.text, text, size) for sample, text in zip(samples, each, strict=True)]
+        for name, each in texts.items()
     }
-    for name, texts in modes.items():
-        print(f"trafilatura, {name}: {describe([page.url for page in pages], texts, truth)}")
-    differ = [sum(a != b for a, b in zip(plain, each, strict=True)) for each in (shared, own)]
-    print(f"deduplicate changes {differ[0]} of {len(pages)} pages over pages, {differ[1]} by page")
+    kinds = defaultdict(list)
+    for at, sample in enumerate(samples):
+        kinds[sample.kind].append(at)
+    for name, each in scores.items():
+        by_kind = ", ".join(f"{kind} {np.mean([each[at] for at in ats]):.3f}" for kind, ats in sorted(kinds.items()))
+        print(f"{name:12} F1 {interval(each, sites)}: {by_kind}")
+        if name != "blocks":
+            print(f"{'':12} blocks is better by {interval(np.subtract(scores['blocks'], each), sites)}")
 
 
-def describe_parts(engine: str, pages: Sequence[Page], texts: Sequence[str | None], truth: Truth) -> None:
-    """Print how right texts are on pages of the sites that "blocks" was trained on, and on those of others."""
-    parts = parts_of(pages, truth)
-    for name, held in (("that blocks was trained on", False), ("that it was not trained on", True)):
-        chosen = [(page.url, text) for page, text in zip(pages, texts, strict=True) if held == (parts[page.html] == 0)]
-        sites = len({site_of(url) for url, _ in chosen})
-        print(f"{engine}, {len(chosen)} pages of {sites} sites {name}: {describe(*zip(*chosen, strict=True), truth)}")
+def print_snippets(lines: Sequence[dict[str, Any]], texts: dict[str, list[str]]) -> None:
+    """Print the shares of snippets that should be in the text and are, and that should not and are not."""
+
+    def plain(text: str) -> str:
+        return " ".join(text.lower().split())
+
+    for name, each in texts.items():
+        found, absent = [], []
+        for line, text in zip(lines, map(plain, each), strict=True):
+            found += [plain(piece) in text for piece in line["with"] or ()]
+            absent += [plain(piece) not in text for piece in line["without"] or ()]
+        print(f"{name:12} with: {np.mean(found):.4f} of {len(found)} found, ", end="")
+        print(f"without: {np.mean(absent):.4f} of {len(absent)} absent")
+
+
+def words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text))
+
+
+def rows_of(tree: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the cells with words of the rows of data of a page that are displayed, as lxml reads them."""
+    for row in tree.iter("tr"):
+        cells = [words(cell.text_content()) for cell in row if cell.tag in ("td", "th")]
+        odd = row.xpath(".//table|.//script|.//style|.//select|.//button|.//*[@hidden or contains(@style, 'none')]")
+        if not odd and len(list(filter(None, cells))) > 1 and max(map(len, cells)) < 300:
+            yield tuple(filter(None, cells))
+
+
+def lists_of(tree: Any) -> Iterator[tuple[str, list[str]]]:
+    """Yield the own words of list items, and those of the items of lists inside them."""
+    for item in tree.iter("li"):
+        inner = [
+            words(each.text_content()) for each in item.iter("li") if each is not item and each.find(".//li") is None
+        ]
+        if len(list(filter(None, inner))) > 1 and sum(map(len, inner)) < 4000 and words(item.text or ""):
+            yield words(item.text), list(filter(None, inner))
+
+
+def is_torn(cells: Sequence[str], lines: set[tuple[str, ...]]) -> bool:
+    """Return whether a line has the first cell of a row and not all others, and no line has all."""
+    return cells not in lines and any(
+        line[0] == cells[0] and len(line) < len(cells) and set(line) <= set(cells) for line in lines
+    )
+
+
+def print_torn(pages: Sequence[str], texts: Sequence[str]) -> None:
+    """Print how many rows of data in a text lost a cell, and how many lists an item of a nested list."""
+    from lxml import html
+
+    rows, torn, lists, torn_lists = 0, 0, 0, 0
+    for page, text in zip(pages, texts, strict=True):
+        lines = {tuple(filter(None, map(words, line.split(" | ")))) for line in text.split("\n")} - {()}
+        whole = f" {words(text)} "
+        tree = html.fromstring(page.encode() or b"<p>", parser=html.HTMLParser(encoding="utf-8"))
+        for cells in rows_of(tree):
+            torn += is_torn(cells, lines)
+            rows += cells in lines or is_torn(cells, lines)
+        for own, inner in lists_of(tree):
+            kept = [f" {each} " in whole for each in inner]
+            lists += f" {own} " in whole
+            torn_lists += f" {own} " in whole and any(kept) and not all(kept)
+    print(f"rows of data: {torn} of {rows} lost a cell; nested lists: {torn_lists} of {lists} lost an item")
+
+
+def print_times(pages: Sequence[str], repeats: int) -> float:
+    """Print pages per CPU second by turns; return those of blocks over those of resiliparse."""
+    import trafilatura
+
+    def naive(pages: Sequence[str]) -> list[str]:
+        return [trafilatura.extract(page.encode()) or "" for page in pages]
+
+    runs: dict[str, Callable[[Sequence[str]], list[str]]] = {
+        engine: lambda pages, engine=engine: extract_all(pages, engine) for engine in ENGINES
+    } | {"trafilatura's own call": naive}
+    least = dict.fromkeys(runs, np.inf)
+    extract_all(pages[:3], "blocks")
+    for _ in range(repeats):
+        for name, run in runs.items():
+            began = cpu()
+            run(pages)
+            least[name] = min(least[name], cpu() - began)
+    for name, seconds in least.items():
+        print(f"{name:24} {len(pages) / seconds:8.1f} pages/s of CPU, blocks {seconds / least['blocks']:.2f} times")
+    return least["resiliparse"] / least["blocks"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--favor", action="store_true")
+    parser.add_argument("--pages", type=Path)
+    parser.add_argument("--folds", type=Path)
+    parser.add_argument("--warc", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--first", type=int, default=200)
     options = parser.parse_args()
-    pages = read_pages(options.data) if options.data else made_up()
-    size = sum(len(page.html.encode()) for page in pages) / 1e6
-    truth = read_truth(options.data) if options.data else {}
-    print(f"{len(pages)} pages, {size:.1f} MB of HTML")
+    pages = [page.html for page in made_up()]
+    if options.pages:
+        from train_extraction import folds_of, read_lines, read_samples
 
-    urls = [page.url for page in pages]
-    made, seconds, wall = timed(lambda: naively(options.data, pages), options.repeats)
-    naive, naive_wall = seconds / len(made), wall / len(made)
-    rightness = f": {describe(*zip(*made, strict=True), truth)}" if truth else ""
-    print(f"naively: {1 / naive:.1f} pages/s of CPU, {len(made)} pages{rightness}")
-    ratios = {}
-    for engine in ("resiliparse", "blocks", "trafilatura"):
-        texts, seconds, wall = timed(lambda engine=engine: ours(options.data, pages, engine=engine), options.repeats)
-        ratios[engine] = naive * len(pages) / seconds
-        rightness = f": {describe(urls, texts, truth)}" if truth else ""
-        print(f"{engine}: {len(pages) / seconds:.1f} pages/s of CPU, {ratios[engine]:.2f} times naively{rightness}")
-        if truth:
-            describe_parts(engine, pages, texts, truth)
-        if engine == "blocks":
-            continue  # it works in the process that reads
-        again, _, two = timed(lambda engine=engine: ours(options.data, pages, engine=engine, workers=2), 1)
-        assert again == texts, "two workers give other texts"
-        gain = naive_wall * len(pages) / two
-        print(f"{engine}, two workers: {wall / two:.2f} times one in wall time, {gain:.2f} times naively")
-    if options.favor and truth:
-        compare_modes(pages, truth)
-    print(f"blocks against trafilatura: {ratios['blocks'] / ratios['trafilatura']:.1f} times the pages per second")
-    print(f"extraction ratio={ratios['trafilatura']:.2f}")
+        samples = read_samples(options.pages, options.warc)
+        folds = folds_of(samples)
+        lines = {line["html"]: line for line in read_lines(options.pages)}
+        texts = {"blocks": extract_by_folds(samples, options.folds, folds)}
+        wcxb = [at for at, sample in enumerate(samples) if sample.kind != "warc"]
+        for favor in ("balanced", "recall"):
+            texts[f"blocks, {favor}"] = extract_by_folds(samples, options.folds, folds, favor=favor)
+        for engine in ENGINES[1:]:
+            texts[engine] = extract_all([sample.html for sample in samples], engine)
+
+        def of(ats: Sequence[int]) -> dict[str, list[str]]:
+            return {name: [each[at] for at in ats] for name, each in texts.items()}
+
+        print(f"WCXB, development, out of fold: {len(wcxb)} pages")
+        print_scores([samples[at] for at in wcxb], of(wcxb))
+        print_snippets([lines[samples[at].html] for at in wcxb], of(wcxb))
+        print_torn([samples[at].html for at in wcxb], of(wcxb)["blocks"])
+        others = [at for at, sample in enumerate(samples) if sample.kind == "warc"]
+        for size in (1, 4) if others else ():
+            print(f"annotated pages of archives, out of fold, {size}-grams of words: {len(others)} pages")
+            print_scores([samples[at] for at in others], of(others), size)
+        from longcrawl.text.extract import blocks
+
+        blocks.MODEL = Path(blocks.__file__).parent / "blocks.npz"
+        blocks.load_model.cache_clear()
+        pages = [samples[at].html for at in wcxb]
+    ratio = print_times(pages[: options.first], options.repeats)
+    print(f"extraction ratio={ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from longcrawl.text.c4 import C4Quality
     from longcrawl.text.classifiers import FastTextClassifier
     from longcrawl.text.explain import Explanation, explain
+    from longcrawl.text.extract.explain import PageExplanation, explain_page
     from longcrawl.text.extract.stage import ExtractText, format_text
     from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords, SignalRules
     from longcrawl.text.fit import FittedThresholds, fit_thresholds
@@ -39,6 +40,7 @@ __all__ = [
     "MinChars",
     "MinWords",
     "OptOut",
+    "PageExplanation",
     "PersonalData",
     "ProposedLines",
     "SequenceClassifier",
@@ -49,6 +51,7 @@ __all__ = [
     "UrlHits",
     "UrlMatch",
     "explain",
+    "explain_page",
     "find_language",
     "fit_thresholds",
     "format_text",

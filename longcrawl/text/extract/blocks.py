@@ -1,14 +1,13 @@
 """Extraction engine "blocks": a model that decides which blocks of a page are main content.
 
-Prose is a block's text outside of links, if it is long, has punctuation and few links. The most important feature is
-the amount of prose in the elements around a block. Next are its length and links, and elements around it with telling
-names (``nav``, ``class="comments"``), except those that also contain most of the page's prose.
+A page is divided into blocks of text in reading order. Trees of decisions give each block a probability from its
+``features``; rows of tables, lists, code and quotations get the one of all their text, so that they are kept or removed
+whole. The threshold is chosen for each page: it is the one that maximises the F1 to expect of the kept text.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,23 +20,18 @@ import pyarrow.compute as pc
 
 from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.texts import copy, text_buffers, text_column
+from longcrawl.text.extract.features import FEATURES, Page, Scores, measure_reach, put_row, study
 from longcrawl.text.extract.html import (
     BEGIN,
     CODE,
-    COMMAS,
     ELEMENT,
     END,
-    ENDS,
     FIRST,
-    GROUPS,
-    LINES,
-    LINKED,
-    LINKS,
+    LINK_COUNT,
     PARENT,
     STOP,
     TAG,
     TAGS,
-    WORDS,
     Bytes,
     Markup,
     Tree,
@@ -62,7 +56,7 @@ class Trees(NamedTuple):
     """Shape (nodes,): the largest value that is sent to the left child."""
     children: npt.NDArray[np.uint16]
     """Shape (2 * nodes,): the left and the right child of each node."""
-    values: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float32]
     """Shape (nodes,): the value of a leaf, 0 for other nodes."""
     roots: npt.NDArray[np.uint16]
     """Shape (trees,): the first node of each tree."""
@@ -70,33 +64,47 @@ class Trees(NamedTuple):
     """Shape (trees,): the number of steps to the deepest leaf."""
 
 
+class Model(NamedTuple):
+    """Trees, and scores of words that are among their features."""
+
+    trees: Trees
+    scores: Scores
+
+
+ROWS = 8
+"""Rows that walk through the trees together, so that the processor need not wait for one node after the other."""
+
+
 @compiled
-def add_up(trees: Trees, row: Any) -> float:
-    """Return the sum of all trees for a row of float32."""
-    total = 0.0
+def add_up(trees: Trees, rows: Any, nodes: Any, totals: Any) -> None:
+    """Store the sums of all trees for ``ROWS`` rows of float32; ``nodes`` is scratch memory, uint64 [ROWS]."""
+    for row in range(ROWS):
+        totals[row] = 0.0
     for number in range(len(trees.roots)):
-        node = _U(trees.roots[number])
+        for row in range(ROWS):
+            nodes[row] = trees.roots[number]
         for _ in range(trees.depths[number]):
-            right = row[_U(trees.features[node])] > trees.thresholds[node]
-            node = _U(trees.children[_U(2) * node + _U(right)])
-        total += trees.values[node]
-    return total
+            for row in range(ROWS):
+                node = nodes[row]
+                right = rows[row, _U(trees.features[node])] > trees.thresholds[node]
+                nodes[row] = trees.children[_U(2) * node + _U(right)]
+        for row in range(ROWS):
+            totals[row] += trees.values[nodes[row]]
 
 
-def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Trees:
+def make_trees(trees: Sequence[Mapping[str, Any]]) -> Trees:
     """Merge all trees into one table of nodes.
 
     Args:
-        trees: for each tree, the ``features`` of its inner nodes, ``thresholds``, ``children`` and ``leaves``; a
-            negative child is the complement of a leaf's number.
-        columns: the features in the order of their columns.
+        trees: for each tree, the ``features`` of its inner nodes by number, ``thresholds``, ``children`` and
+            ``leaves``; a negative child is the complement of a leaf's number.
     """
     features, roots = list[int](), list[int]()
     thresholds, values, children = list[float](), list[float](), list[list[int]]()
     for tree in trees:
         root, inner, leaves = len(features), len(tree["features"]), len(tree["leaves"])
         roots.append(root)
-        features += [*(columns.index(name) for name in tree["features"]), *[0] * leaves]
+        features += [*tree["features"], *[0] * leaves]
         thresholds += [*tree["thresholds"], *[0.0] * leaves]
         values += [*[0.0] * inner, *tree["leaves"]]
         following = [[root + (child if child >= 0 else inner + ~child) for child in pair] for pair in tree["children"]]
@@ -105,7 +113,7 @@ def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Tr
         np.array(features, np.uint16),
         _rounded_down(np.array(thresholds, np.float64)),
         np.array(children, np.uint16).ravel(),
-        np.array(values, np.float64),
+        np.array(values, np.float32),
         np.array(roots, np.uint16),
         np.array([_depth(tree["children"], 0) for tree in trees], np.int64),
     )
@@ -123,253 +131,178 @@ def _depth(children: Sequence[Sequence[int]], node: int) -> int:
 
 Favor = Literal["precision", "balanced", "recall"]
 
-LEAST: dict[Favor, float] = {"precision": 0.45, "balanced": 0.38, "recall": 0.28}
-"""Least probability at which a block is content."""
+Style = Literal["text", "markdown", "markdown with links"]
+STYLES: tuple[Style, ...] = ("text", "markdown", "markdown with links")
 
-_MODEL = Path(__file__).parent / "blocks.json"
+LENIENCE: dict[Favor, float] = {"precision": 1.0, "balanced": 0.75, "recall": 0.5}
+"""Factor of the least probability at which a block of a page is content."""
+LEAST, MOST = 0.08, 0.95
+"""Bounds of that probability."""
 
-PLACES = ("header", "article", "main", "section", "figure", "figcaption", "table", "td", "ul", "ol", "li", "blockquote")
-"""Tags that characterise the blocks inside them."""
+MODEL = Path(__file__).parent / "blocks.npz"
+"""Trees and scores, trained on pages of WCXB (CC-BY-4.0)."""
 
-NEAR = (*GROUPS, *PLACES)
-FAR = 12
-"""Distance to a tag or group that is not around a block; 0 is its own element."""
-
-LEVELS = ("parent", "grandparent", "third")
-"""Names of the elements around that of a block, by distance."""
-
-FEATURES = (
-    *("bytes", "words", "link_density", "links", "ends", "commas", "lines", "last", "tag"),
-    *("previous_bytes", "previous_link_density", "next_bytes", "next_link_density"),
-    *("since_prose", "until_prose", "since_heading", "prose_density"),
-    *("up_to_core", "up_to_best", "in_best"),
-    *(f"{level}_{each}" for level in LEVELS for each in ("bytes", "link_density", "blocks", "prose", "prose_density")),
-    *(f"near_{name}" for name in NEAR),
-)
-"""Features of a block, in the order of its row."""
-
-_NEIGHBOURS, _SINCE, _UP = (FEATURES.index(name) for name in ("previous_bytes", "since_prose", "up_to_core"))
-_LEVELS, _AROUND = FEATURES.index("parent_bytes"), FEATURES.index(f"near_{NEAR[0]}")
-"""Columns at which parts of a row begin."""
-
-_UNLIKELY = ("comment", "side", "footer", "related", "navigation", "hidden", "notice", "subscribe", "share")
-_UNLIKELY_GROUPS = sum(1 << list(GROUPS).index(name) for name in _UNLIKELY)
-_PLACE_OF = np.array([PLACES.index(name) if name in PLACES else -1 for name in TAGS])
-_NEVER = np.array([name in ("nav", "footer", "aside", "form") for name in TAGS])
-_H1, _H4, _LI, _TR = (CODE[name] for name in ("h1", "h4", "li", "tr"))
-_GROUPS, _NEAR = len(GROUPS), len(NEAR)
-
-_SHORTEST_PROSE, _PROSE_WITHOUT_MARKS = 60, 200
-"""Least bytes of prose outside of links, with and without punctuation.
-
-Scripts without spaces may have only punctuation that is not known here.
-"""
-
-_NEAR_BEST, _HOPELESS = 0.7, -3.0
-"""Bounds in log-odds: a block half as likely as the best one, and the least for any content (0.05)."""
+_LI, _TABLE, _TR, _TD, _TH, _H1, _H6 = (CODE[name] for name in ("li", "table", "tr", "td", "th", "h1", "h6"))
+_PRE_TAG, _BLOCKQUOTE = CODE["pre"], CODE["blockquote"]
+_FENCE, _FENCE_END, _ROW_END, _RULE = tuple(b"```\n"), tuple(b"\n```"), tuple(b" |"), tuple(b"| --- ")
+_WHOLE = np.array([name in ("ul", "ol", "dl", "pre", "blockquote", "figcaption") for name in TAGS])
+"""Elements that are kept or removed whole."""
+_LARGEST_CELL, _LARGEST_UNIT = 1000, 8000
+"""Most bytes of a cell of data, and of a list or quotation that is kept or removed whole; larger ones are layout."""
+_BINS, _BIN_WIDTH = 256, 0.05
+"""Number and width of the steps of log-odds, around 0, of which one is chosen as the threshold."""
 
 
-class Sums(NamedTuple):
-    """Sums over the blocks before each block, shape (blocks + 1,) each."""
+class Cells(NamedTuple):
+    """Rows of data among the elements of a page."""
 
-    size: npt.NDArray[np.float64]
-    linked: npt.NDArray[np.float64]
-    prose: npt.NDArray[np.float64]
-
-
-class Surroundings(NamedTuple):
-    """Facts about the elements of a page."""
-
-    near: npt.NDArray[np.int8]
-    """Shape (elements, near): levels up to the next element with each tag or group, ``FAR`` at most."""
-    in_core: npt.NDArray[np.bool_]
-    """Shape (elements,): whether an element and all around it contain at least half of the page's prose."""
-    never: npt.NDArray[np.bool_]
-    """Shape (elements,): whether an element is in navigation, a footer, an aside or a form outside of the core."""
-    best: int
-    """The element with the most prose close below it."""
+    row: npt.NDArray[np.int32]
+    """Shape (elements,): the row of data around an element, or -1."""
+    cell: npt.NDArray[np.int32]
+    """Shape (elements,): number of the cell around an element in this row, from 0 on."""
 
 
 @compiled
-def _prose_of(block: Any) -> float:
-    size = block[END] - block[BEGIN]
-    own = size - block[LINKED]
-    has_marks = block[ENDS] + block[COMMAS] > 0 or own >= _PROSE_WITHOUT_MARKS
-    return np.float64(own) if own >= _SHORTEST_PROSE and block[LINKED] < 0.4 * size and has_marks else 0.0
-
-
-@compiled
-def _between(sums: Any, row: Any) -> float:
-    """Return a sum over the blocks of an element."""
-    return sums[row[STOP]] - sums[row[FIRST]]
+def _chance(odds: float) -> float:
+    """Return the probability that log-odds stand for."""
+    return 1.0 / (1.0 + np.exp(-odds))
 
 
 @allocating
-def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
-    """Sum up the blocks; prose in comments, menus and the like is not counted, unless there is hardly any other."""
-    sums = Sums(np.zeros(blocks + 1), np.zeros(blocks + 1), np.zeros(blocks + 1))
-    everything = np.zeros(blocks + 1)
-    for number in range(blocks):
-        block = tree.blocks[number]
-        sums.size[number + 1] = sums.size[number] + block[END] - block[BEGIN]
-        sums.linked[number + 1] = sums.linked[number] + block[LINKED]
-        everything[number + 1] = everything[number] + _prose_of(block)
-    unlikely = np.zeros(elements, np.bool_)
+def find_cells(tree: Tree, elements: int, page: Page) -> Cells:
+    """Find the rows of data: each of their cells is small and contains no table."""
+    rows, cells = np.full(elements, -1, np.int32), np.zeros(elements, np.int32)
+    layout, counts = np.zeros(elements, np.bool_), np.zeros(elements, np.int32)
+    for element in range(elements - 1, 0, -1):
+        row = tree.elements[element]
+        size = page.size[row[STOP]] - page.size[row[FIRST]]
+        nested = layout[element] and row[TAG] != _TR
+        layout[row[PARENT]] |= row[TAG] == _TABLE or nested or (row[TAG] in (_TD, _TH) and size > _LARGEST_CELL)
     for element in range(1, elements):
         row = tree.elements[element]
-        says_so = tree.marks[element] & _UNLIKELY_GROUPS != 0 or _NEVER[row[TAG]]
-        is_small = _between(everything, row) < 0.6 * everything[blocks]
-        unlikely[element] = unlikely[row[PARENT]] or (says_so and is_small)
-    for number in range(blocks):
-        counts = not unlikely[tree.blocks[number, ELEMENT]]
-        sums.prose[number + 1] = sums.prose[number] + (everything[number + 1] - everything[number]) * counts
-    if sums.prose[blocks] < 0.2 * everything[blocks]:
-        for number in range(blocks + 1):
-            sums.prose[number] = everything[number]
-    return sums
+        parent = row[PARENT]
+        rows[element], cells[element] = rows[parent], cells[parent]
+        if row[TAG] == _TR:
+            rows[element] = -1 if layout[element] else element
+        elif row[TAG] in (_TD, _TH) and tree.elements[parent, TAG] == _TR:
+            cells[element] = counts[parent]
+            counts[parent] += 1
+    return Cells(rows, cells)
 
 
 @allocating
-def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
-    """Return the element with the most prose below it, discounted at each level."""
-    score, best = np.zeros(elements), 0
-    for number in range(blocks):
-        prose = sums.prose[number + 1] - sums.prose[number]
-        element = tree.elements[tree.blocks[number, ELEMENT], PARENT]
-        for _ in range(4 * (prose > 0)):
-            score[element] += prose
-            prose *= 0.6
-            if element == 0:
-                break
-            element = tree.elements[element, PARENT]
-    for element in range(elements):
-        if score[element] > score[best]:
-            best = element
-    return best
+def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> None:
+    """Set the log-odds of all blocks of a unit to those of their mean probability, by bytes.
 
-
-@allocating
-def _look_around(tree: Tree, elements: int, blocks: int, sums: Sums) -> Surroundings:
-    """Find the tags and groups near each element, ignoring elements that contain most of the prose."""
-    near = np.full((elements, _NEAR), FAR, np.int8)
-    in_core, never = np.zeros(elements, np.bool_), np.zeros(elements, np.bool_)
+    Units are tables of data, else their rows; lists, quotations, code and captions. The outermost one counts.
+    """
+    content = np.zeros(len(odds) + 1)
+    for number in range(len(odds)):
+        content[number + 1] = content[number] + _chance(odds[number]) * (page.size[number + 1] - page.size[number])
+    data = np.zeros(elements, np.int32)
     for element in range(elements):
         row = tree.elements[element]
-        holds_most = sums.prose[blocks] > 0 and _between(sums.prose, row) >= 0.5 * sums.prose[blocks]
-        in_core[element] = element == 0 or (in_core[row[PARENT]] and holds_most)
-        if in_core[element]:
+        if row[TAG] == _TR:
+            table = element
+            while table and tree.elements[table, TAG] != _TABLE:
+                table = tree.elements[table, PARENT]
+            data[table] = -1 if cells.row[element] < 0 or data[table] < 0 else 1
+    stop = 0
+    for element in range(elements):
+        row = tree.elements[element]
+        first, last = row[FIRST], row[STOP]
+        if last - first < 2 or last <= stop:
             continue
-        never[element] = never[row[PARENT]] or _NEVER[row[TAG]]
-        for place in range(_NEAR):
-            near[element, place] = min(near[row[PARENT], place] + 1, FAR)
-        for group in range(_GROUPS):
-            if tree.marks[element] >> group & 1:
-                near[element, group] = 0
-        if _PLACE_OF[row[TAG]] >= 0:
-            near[element, _GROUPS + _PLACE_OF[row[TAG]]] = 0
-    return Surroundings(near, in_core, never, _best_element(tree, elements, blocks, sums))
-
-
-@compiled
-def _describe_neighbours(tree: Tree, number: int, blocks: int, sums: Sums, row: Any) -> None:
-    for side in range(2):
-        other = number + 2 * side - 1
-        column = _NEIGHBOURS + 2 * side
-        row[column], row[column + 1] = 0, 1
-        if 0 <= other < blocks:
-            size = tree.blocks[other, END] - tree.blocks[other, BEGIN]
-            row[column], row[column + 1] = size, tree.blocks[other, LINKED] / size
-    first, last = max(0, number - 4), min(blocks, number + 5)
-    row[_SINCE + 3] = (sums.prose[last] - sums.prose[first]) / (sums.size[last] - sums.size[first])
-
-
-@compiled
-def _describe_tree(tree: Tree, number: int, blocks: int, sums: Sums, around: Surroundings, row: Any) -> None:
-    own = tree.blocks[number, ELEMENT]
-    best_first, best_stop = tree.elements[around.best, FIRST], tree.elements[around.best, STOP]
-    element, row[_UP], row[_UP + 1] = own, 0, 0
-    while not around.in_core[element]:
-        element = tree.elements[element, PARENT]
-        row[_UP] += 1
-    element = own
-    while not (tree.elements[element, FIRST] <= best_first and tree.elements[element, STOP] >= best_stop):
-        element = tree.elements[element, PARENT]
-        row[_UP + 1] += 1
-    row[_UP + 2] = best_first <= number < best_stop
-    element, column = own, _LEVELS
-    for _ in range(3):
-        element = tree.elements[element, PARENT]
-        held = tree.elements[element]
-        size, prose = _between(sums.size, held), _between(sums.prose, held)
-        row[column], row[column + 1] = size, _between(sums.linked, held) / size
-        row[column + 2] = held[STOP] - held[FIRST]
-        row[column + 3] = prose / max(sums.prose[blocks], 1.0)
-        row[column + 4] = prose / size
-        column += 5
-    for place in range(_NEAR):
-        row[_AROUND + place] = around.near[own, place]
-
-
-@compiled
-def _describe_block(tree: Tree, number: int, row: Any) -> None:
-    block = tree.blocks[number]
-    size, last = block[END] - block[BEGIN], tree.text[block[END] - 1]
-    row[0], row[1], row[2], row[3] = size, block[WORDS], block[LINKED] / size, block[LINKS]
-    row[4], row[5], row[6] = block[ENDS], block[COMMAS], block[LINES]
-    row[7] = 1 if last in (46, 33, 63) else 2 if last == 58 else 3 if last >= 128 else 0
-    row[8] = tree.elements[block[ELEMENT], TAG]
+        size = page.size[last] - page.size[first]
+        is_unit = row[TAG] == _TABLE and data[element] > 0 and size <= _LARGEST_UNIT
+        is_unit |= row[TAG] == _TR and cells.row[element] == element
+        is_unit |= _WHOLE[row[TAG]] and size <= _LARGEST_UNIT
+        if is_unit:
+            mean = (content[last] - content[first]) / size
+            even = np.log(mean / (1 - mean))
+            for number in range(first, last):
+                odds[number] = even
+            stop = last
 
 
 @allocating
-def describe(tree: Tree, elements: int, blocks: int, model: Trees, rows: Any, scores: Any) -> None:
-    """Write the features of each block, shape (blocks, features) or one reused row, and its log-odds.
+def choose_threshold(page: Page, odds: Any, lenience: float) -> float:
+    """Return the least log-odds of kept blocks.
 
-    Blocks in navigation, footers, asides and forms are never content: 0.2 % of them were on the annotated pages. If
-    forms contain most of a page's prose, the page itself is a form, and they are not excluded.
+    It maximises F1 = 2 * right / (kept + content), where right and content are the bytes to expect; then its
+    probability is multiplied by ``lenience``.
     """
-    sums = _sum(tree, elements, blocks)
-    around = _look_around(tree, elements, blocks, sums)
-    until = np.full(blocks + 1, 2 * blocks, np.int64)
-    for number in range(blocks - 1, -1, -1):
-        until[number] = 0 if sums.prose[number + 1] > sums.prose[number] else until[number + 1] + 1
-    since, heading = 50, 50
-    for number in range(blocks):
-        row, own = rows[number % len(rows)], tree.blocks[number, ELEMENT]
-        if around.never[own]:
-            scores[number] = -np.inf
-        else:
-            _describe_block(tree, number, row)
-            _describe_neighbours(tree, number, blocks, sums, row)
-            _describe_tree(tree, number, blocks, sums, around, row)
-            row[_SINCE], row[_SINCE + 1], row[_SINCE + 2] = since, min(until[number + 1], 50), heading
-            scores[number] = add_up(model, row)
-        since = 0 if until[number] == 0 else min(since + 1, 50)
-        heading = 0 if _H1 <= tree.elements[own, TAG] <= _H4 else min(heading + 1, 50)
+    sizes, right = np.zeros(_BINS), np.zeros(_BINS)
+    content = 0.0
+    for number in range(len(odds)):
+        size, step = (
+            page.size[number + 1] - page.size[number],
+            np.int64(np.floor(odds[number] / _BIN_WIDTH)) + _BINS // 2,
+        )
+        step = min(max(step, 0), _BINS - 1)
+        sizes[step] += size
+        right[step] += size * _chance(odds[number])
+        content += size * _chance(odds[number])
+    best, chosen, kept, kept_right = -1.0, 0, 0.0, 0.0
+    for step in range(_BINS - 1, -1, -1):
+        kept += sizes[step]
+        kept_right += right[step]
+        f1 = 2 * kept_right / max(kept + content, 1e-9)
+        if sizes[step] > 0 and f1 > best:
+            best, chosen = f1, step
+    least = min(max(_chance((chosen - _BINS // 2) * _BIN_WIDTH) * lenience, LEAST), MOST)
+    return np.log(least / (1 - least))
+
+
+@allocating
+def judge(tree: Tree, elements: int, blocks: int, kinds: int, model: Model) -> tuple[Any, Page, Cells]:
+    """Return the log-odds of each block, float64 [blocks], and facts about the page."""
+    page = study(tree, elements, blocks, kinds, model.scores)
+    reach, cells = measure_reach(tree, blocks, page), find_cells(tree, elements, page)
+    rows, nodes, totals = np.zeros((ROWS, len(FEATURES)), np.float32), np.zeros(ROWS, np.uint64), np.zeros(ROWS)
+    odds = np.zeros(blocks)
+    for first in range(0, blocks, ROWS):
+        last = min(first + ROWS, blocks)
+        for number in range(first, last):
+            put_row(tree, number, page, reach, rows[number - first])
+        add_up(model.trees, rows, nodes, totals)
+        for number in range(first, last):
+            odds[number] = min(max(totals[number - first], -8.0), 8.0)
+    unite(tree, elements, page, cells, odds)
+    return odds, page, cells
 
 
 @compiled
-def _least_of(scores: Any, blocks: int, least: float) -> float:
-    """Return the least log-odds of kept blocks; if no block of a page reaches ``least``, the best ones are kept."""
-    best = -np.inf
-    for number in range(blocks):
-        best = max(best, scores[number])
-    return least if best >= least else max(best - _NEAR_BEST, _HOPELESS)
+def _put(out: Bytes, place: int, first: int, second: int, third: int) -> int:
+    """Write three characters; return their end."""
+    out[place], out[place + 1], out[place + 2] = first, second, third
+    return place + 3
 
 
 @compiled
-def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> int:
-    """Write the separator before a block and, at the start of a list item, "- ".
+def _separate(tree: Tree, cells: Cells, number: int, before: int, out: Bytes, place: int) -> int:
+    """Write the separator before a block: " | " between cells, also empty ones, " " in a cell, else a line break.
 
-    Cells of a row are separated by " | ", other blocks by a line break.
+    A list item begins with "- ".
     """
     element = tree.blocks[number, ELEMENT]
+    row, cell = cells.row[element], cells.cell[element]
+    if before >= 0 and row >= 0 and cells.row[tree.blocks[before, ELEMENT]] == row:
+        between = cell - cells.cell[tree.blocks[before, ELEMENT]]
+        for _ in range(between):
+            place = _put(out, place, 32, 124, 32)
+        if between == 0:
+            out[place] = 32
+            place += 1
+        return place
     if before >= 0:
-        cell, row = tree.blocks[before, ELEMENT], tree.elements[element, PARENT]
-        if cell != element and tree.elements[cell, PARENT] == row and tree.elements[row, TAG] == _TR:
-            out[place], out[place + 1], out[place + 2] = 32, 124, 32
-            return place + 3
         out[place] = 10
         place += 1
+    if row >= 0:
+        for _ in range(cell):
+            out[place], out[place + 1] = 124, 32
+            place += 2
+        return place
     while element and tree.elements[element, TAG] != _LI and tree.elements[element, FIRST] == number:
         element = tree.elements[element, PARENT]
     if tree.elements[element, TAG] == _LI and tree.elements[element, FIRST] == number:
@@ -378,9 +311,201 @@ def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> i
     return place
 
 
+@compiled
+def _write_text(tree: Tree, cells: Cells, odds: Any, enough: float, out: Bytes, place: int) -> int:
+    before = -1
+    for block in range(len(odds)):
+        if odds[block] >= enough:
+            place = _separate(tree, cells, block, before, out, place)
+            place = copy(tree.text, tree.blocks[block, BEGIN], tree.blocks[block, END], out, place)
+            before = block
+    return place
+
+
+_PLAIN, _PRE, _QUOTE, _HEADING, _ITEM, _ROW = range(6)
+"""Kinds of blocks in Markdown."""
+_DEEPEST_ITEM = 6
+
+
+@compiled
+def _kind_of(tree: Tree, cells: Cells, number: int) -> tuple[int, int]:
+    """Return the kind of a block, and the heading, item or row around it."""
+    element = tree.blocks[number, ELEMENT]
+    if cells.row[element] >= 0:
+        return _ROW, cells.row[element]
+    while element:
+        tag = tree.elements[element, TAG]
+        if _H1 <= tag <= _H6:
+            return _HEADING, element
+        if tag == _PRE_TAG:
+            return _PRE, element
+        if tag == _LI:
+            return _ITEM, element
+        if tag == _BLOCKQUOTE:
+            return _QUOTE, element
+        element = tree.elements[element, PARENT]
+    return _PLAIN, 0
+
+
+@compiled
+def _put_all(out: Bytes, place: int, text: Any) -> int:
+    for byte in text:
+        out[place] = byte
+        place += 1
+    return place
+
+
+@compiled
+def _put_item(tree: Tree, number: int, item: int, out: Bytes, place: int) -> int:
+    """Write the indent of a list item, and its mark if the block is its first."""
+    depth, around = 0, tree.elements[item, PARENT]
+    while around:
+        depth += tree.elements[around, TAG] == _LI
+        around = tree.elements[around, PARENT]
+    for _ in range(2 * min(depth, _DEEPEST_ITEM)):
+        out[place] = 32
+        place += 1
+    first = tree.elements[item, FIRST] == number
+    out[place], out[place + 1] = 45 if first else 32, 32
+    return place + 2
+
+
+@compiled
+def _put_content(page: Bytes, tree: Tree, number: int, kind: int, links: Any, out: Bytes, place: int) -> int:
+    """Write the text of a block with its links; ``links`` is [next link, number of links]."""
+    at, end = np.int64(tree.blocks[number, BEGIN]), np.int64(tree.blocks[number, END])
+    while links[0] < links[1] and tree.links[links[0], 0] < at:
+        links[0] += 1
+    while at < end:
+        opened = links[0] < links[1] and tree.links[links[0], 0] == at and kind != _PRE
+        stop = np.int64(min(tree.links[links[0], 1], end)) if opened else end
+        if not opened and links[0] < links[1] and kind != _PRE:
+            stop = np.int64(min(tree.links[links[0], 0], end))
+        if opened:
+            out[place] = 91
+            place += 1
+        while at < stop:
+            byte = tree.text[at]
+            if byte == 124 and kind == _ROW:
+                out[place] = 92
+                place += 1
+            out[place] = 32 if byte == 10 and kind in (_ROW, _HEADING) else byte
+            place += 1
+            at += 1
+        if opened:
+            out[place], out[place + 1] = 93, 40
+            place = copy(page, tree.links[links[0], 2], tree.links[links[0], 3], out, place + 2)
+            out[place] = 41
+            place += 1
+            links[0] += 1
+    return place
+
+
+@compiled
+def _pad_row(column: int, cell: int, out: Bytes, place: int) -> int:
+    """Write the separators between two cells of a row."""
+    for _ in range(cell - column):
+        place = _put(out, place, 32, 124, 32)
+    return place
+
+
+_KIND, _AROUND, _COLUMN, _LAST_TABLE = range(4)
+"""State of the Markdown writer: the last block's kind, the element of that kind, its cell, and the last table."""
+
+
+@compiled
+def _end_unit(tree: Tree, state: Any, around: int, out: Bytes, place: int) -> int:
+    """End code or a row of which the next block is not a part; the first row of a table is its header."""
+    if around == state[_AROUND]:
+        return place
+    if state[_KIND] == _PRE:
+        return _put_all(out, place, _FENCE_END)
+    if state[_KIND] != _ROW:
+        return place
+    table = tree.elements[state[_AROUND], PARENT]
+    while table and tree.elements[table, TAG] != _TABLE:
+        table = tree.elements[table, PARENT]
+    place = _put_all(out, place, _ROW_END)
+    if table != state[_LAST_TABLE]:
+        out[place] = 10
+        place += 1
+        for _ in range(state[_COLUMN] + 1):
+            place = _put_all(out, place, _RULE)
+        out[place] = 124
+        place += 1
+    state[_LAST_TABLE] = table
+    return place
+
+
+@compiled
+def _begin_block(
+    tree: Tree, cells: Cells, number: int, kind: int, around: int, state: Any, out: Bytes, place: int
+) -> int:
+    """Write the line breaks and the mark before a block."""
+    cell = cells.cell[tree.blocks[number, ELEMENT]]
+    if kind == _ROW and around == state[_AROUND]:
+        if cell == state[_COLUMN]:
+            out[place] = 32
+            return place + 1
+        return _pad_row(state[_COLUMN], cell, out, place)
+    if state[_KIND] >= 0:
+        tight = kind == state[_KIND] and kind in (_ITEM, _ROW, _PRE)
+        out[place], out[place + 1] = 10, 10
+        place += 1 if tight else 2
+    if kind == _ROW:
+        out[place], out[place + 1] = 124, 32
+        place = _pad_row(0, cell, out, place + 2)
+    elif kind == _PRE and around != state[_AROUND]:
+        place = _put_all(out, place, _FENCE)
+    else:
+        place = _put_mark(tree, number, kind, around, out, place)
+    return place
+
+
+@compiled
+def _put_mark(tree: Tree, number: int, kind: int, around: int, out: Bytes, place: int) -> int:
+    """Write the mark of a heading, an item or a quotation."""
+    if kind == _HEADING:
+        for _ in range(tree.elements[around, TAG] - _H1 + 1):
+            out[place] = 35
+            place += 1
+        out[place] = 32
+        place += 1
+    elif kind == _ITEM:
+        place = _put_item(tree, number, around, out, place)
+    elif kind == _QUOTE:
+        out[place], out[place + 1] = 62, 32
+        place += 2
+    return place
+
+
+@compiled
+def _write_markdown(
+    page: Bytes, tree: Tree, cells: Cells, odds: Any, enough: float, state: Any, links: Any, out: Bytes, place: int
+) -> int:
+    """Write kept blocks as Markdown: headings, lists, tables, quotations, code in fences, and links."""
+    state[:] = -1
+    for block in range(len(odds)):
+        if odds[block] >= enough:
+            kind, around = _kind_of(tree, cells, block)
+            place = _end_unit(tree, state, around, out, place)
+            place = _begin_block(tree, cells, block, kind, around, state, out, place)
+            place = _put_content(page, tree, block, kind, links, out, place)
+            state[_KIND], state[_AROUND], state[_COLUMN] = kind, around, cells.cell[tree.blocks[block, ELEMENT]]
+    return _end_unit(tree, state, -2, out, place)
+
+
 @allocating
 def extract(
-    data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Trees, tree: Tree, out: Bytes
+    data: Bytes,
+    offsets: Any,
+    chosen: Any,
+    lenience: float,
+    style: int,
+    markup: Markup,
+    model: Model,
+    tree: Tree,
+    out: Bytes,
 ) -> Any:
     """Write the main text of pages; return the end of each text.
 
@@ -388,65 +513,71 @@ def extract(
         data: the pages, UTF-8.
         offsets: start of each page and end of the last, int64 [pages + 1].
         chosen: whether a page is extracted, bool [pages]; the text of others is empty.
-        least: least log-odds of content.
+        lenience: factor of the least probability of content.
+        style: 0 for text, 1 for Markdown without links, 2 with links.
         markup: the tables of the scanner.
         model: the model of blocks.
         tree: scratch memory for the largest page.
-        out: uint8, at least 1.5 times as long as all chosen pages.
+        out: uint8, at least 1.5 times as long as all chosen pages, for Markdown 6 times.
     """
-    place = 0
-    rows, scores, ends = (
-        np.zeros((1, len(FEATURES)), np.float32),
-        np.empty(len(tree.blocks)),
-        np.zeros(len(chosen), np.int64),
-    )
-    for page in range(len(chosen)):
-        if chosen[page]:
-            elements, blocks = scan(data[offsets[page] : offsets[page + 1]], tree, markup)
-            describe(tree, elements, blocks, model, rows, scores)
-            before, enough = -1, _least_of(scores, blocks, least)
-            for number in range(blocks):
-                if scores[number] >= enough:
-                    place = _separate(tree, number, before, out, place)
-                    place = copy(tree.text, tree.blocks[number, BEGIN], tree.blocks[number, END], out, place)
-                    before = number
-        ends[page] = place
+    place, ends, links = 0, np.zeros(len(chosen), np.int64), np.zeros(2, np.int64)
+    state = np.zeros(4, np.int64)
+    for number in range(len(chosen)):
+        if chosen[number]:
+            content = data[offsets[number] : offsets[number + 1]]
+            elements, blocks, kinds = scan(content, tree, markup)
+            if blocks:
+                odds, page, cells = judge(tree, elements, blocks, kinds, model)
+                enough = choose_threshold(page, odds, lenience)
+                if style == 0:
+                    place = _write_text(tree, cells, odds, enough, out, place)
+                else:
+                    links[0], links[1] = 0, tree.found[LINK_COUNT] * (style == 2)
+                    place = _write_markdown(content, tree, cells, odds, enough, state, links, out, place)
+        ends[number] = place
     return ends
 
 
 class Block(NamedTuple):
-    """A block of a page, for training a model."""
+    """A block of a page and its probability of being content."""
 
     text: str
-    row: npt.NDArray[np.float32]
-    """Features of the block, by ``FEATURES``."""
-    never: bool
-    """Whether it is excluded from the content regardless of the model."""
+    chance: float
+    kept: bool
 
 
 @cache
-def load_model() -> Trees:
+def load_model() -> Model:
     """Load the model shipped with longcrawl, which ``benchmarks/train_extraction.py`` trains."""
-    return make_trees(json.loads(_MODEL.read_text())["trees"], FEATURES)
+    with np.load(MODEL, allow_pickle=False) as file:
+        trees = Trees(*(file[name] for name in Trees._fields))
+        scores = Scores(*(file[name].astype(np.float32) / 32 for name in Scores._fields))
+    return Model(trees, scores)
 
 
-def read_blocks(page: str) -> list[Block]:
-    """Return the blocks of a page."""
+def read_blocks(page: str, favor: Favor = "precision") -> list[Block]:
+    """Return the blocks of a page in reading order, with their probabilities."""
     data = np.frombuffer(page.encode(), np.uint8)
     tree = make_tree(len(data))
-    elements, blocks = scan(data, tree, load_markup())
-    rows, scores = np.zeros((blocks, len(FEATURES)), np.float32), np.empty(blocks)
-    describe(tree, elements, blocks, make_trees([], FEATURES), rows, scores)
+    elements, blocks, kinds = scan(data, tree, load_markup())
+    if not blocks:
+        return []
+    odds, facts, _ = judge(tree, elements, blocks, kinds, load_model())
+    least = choose_threshold(facts, odds, LENIENCE[favor])
     texts = [tree.text[block[BEGIN] : block[END]].tobytes().decode() for block in tree.blocks[:blocks]]
-    return [Block(*each) for each in zip(texts, rows, np.isinf(scores).tolist(), strict=True)]
+    chances = 1 / (1 + np.exp(-odds))
+    return [Block(*each) for each in zip(texts, chances.tolist(), (odds >= least).tolist(), strict=True)]
 
 
-def extract_blocks(pages: pa.Array, chosen: npt.NDArray[np.bool_], favor: Favor = "precision") -> pa.Array:
+def extract_blocks(
+    pages: pa.Array, chosen: npt.NDArray[np.bool_], favor: Favor = "precision", style: Style = "text"
+) -> pa.Array:
     """Return the main texts of pages (large_string), null for pages that are not chosen."""
     data, offsets = text_buffers(pages)
     sizes = np.diff(offsets)[chosen]
-    out = np.empty(int(sizes.sum()) * 3 // 2 + 8, np.uint8)
-    least = float(np.log(LEAST[favor] / (1 - LEAST[favor])))
-    ends = extract(data, offsets, chosen, least, load_markup(), load_model(), make_tree(int(sizes.max(initial=0))), out)
+    number = STYLES.index(style)
+    out = np.empty(int(sizes.sum()) * (6 if number else 3) // (1 if number else 2) + 64, np.uint8)
+    tree = make_tree(int(sizes.max(initial=0)))
+    ends = extract(data, offsets, chosen, LENIENCE[favor], number, load_markup(), load_model(), tree, out)
     texts = text_column(out, np.concatenate([[0], ends]), pages, pa.large_string())
     return pc.if_else(pa.array(chosen), texts, pa.scalar(None, pa.large_string()))

@@ -30,11 +30,12 @@ belongs to a table.
 
 _PLAIN_BLOCKS = (
     "address article aside blockquote center details dialog dd dir div dl dt fieldset figcaption figure footer form "
-    "frameset h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol optgroup p pre search section summary ul"
+    "frameset h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol optgroup p pre search section summary ul "
+    "noscript"
 )
 _TABLE_PARTS = "table caption colgroup thead tbody tfoot tr td th"
 _RAW = "script style textarea title xmp iframe noembed noframes"
-_UNSEEN_BLOCKS = "head noscript svg math canvas object applet video audio select button template datalist map"
+_UNSEEN_BLOCKS = "head svg math canvas object applet video audio select button template datalist map"
 _VOID = "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
 _LINES = "html body a pre br li"
 _OPEN_PARAGRAPHS = "legend optgroup"
@@ -88,6 +89,7 @@ _WORDS = {
         "popup,overlay,tooltip,dropdown,lightbox,dialog,offcanvas,off canvas,noscript"
     ),
     "notice": "cookie,consent,gdpr,privacy,notice,alert,message,warning,disclaimer,error,hint",
+    "disclosed": "accordion,tabpanel,tab panel,tab content,tab pane,collaps,expand,faq,panel,answer,disclosure",
     "index": (
         " toc,table of contents, index,jump,anchor,infobox,navbox,reference,footnote,citation,edit section,"
         "editsection,hatnote,catlinks"
@@ -106,7 +108,25 @@ GROUPS = {name: tuple(words.split(",")) for name, words in _WORDS.items()}
 """Words in classes, ids and roles, grouped by the meaning of the element; a space is the beginning or end of a word."""
 
 HIDDEN = list(GROUPS).index("hidden")
-"""The group that is also set by ``hidden``, ``aria-hidden``, and a style with ``display:none``."""
+"""The group that is also set by ``aria-hidden``."""
+_DISCLOSED = 1 << list(GROUPS).index("disclosed")
+"""The group of elements that a reader can display."""
+
+NAMES = 8
+"""Greatest number of words of an element's class, id, role and itemprop that are stored."""
+NAME_BITS = 12
+"""Size of the hash of such a word."""
+
+KINDS = (
+    ("Product", "ProductGroup", "IndividualProduct", "ProductModel", "Vehicle", "Offer", "AggregateOffer"),
+    ("Article", "NewsArticle", "BlogPosting", "Blog", "ReportageNewsArticle", "OpinionNewsArticle", "ScholarlyArticle"),
+    ("ItemList", "CollectionPage", "OfferCatalog", "SearchResultsPage"),
+    ("DiscussionForumPosting", "QAPage", "Question", "Answer", "Comment", "SocialMediaPosting"),
+    ("FAQPage", "Service", "LocalBusiness", "SoftwareApplication", "ProfessionalService", "WebApplication"),
+    ("TechArticle", "APIReference", "HowTo", "Course"),
+    ("Recipe",),
+)
+"""Types of schema.org that tell kinds of pages apart."""
 
 
 class Markup(NamedTuple):
@@ -126,6 +146,10 @@ class Markup(NamedTuple):
     """Shape (states, 27): the next state after a letter, or after anything else in column 0."""
     found: npt.NDArray[np.int64]
     """Shape (states,): the groups of words that end here, one bit each."""
+    types: npt.NDArray[np.uint64]
+    """Shape (types,): hashes of schema.org's types that tell kinds of pages apart."""
+    type_kinds: npt.NDArray[np.int64]
+    """Shape (types,): the bit of the kind of each type."""
 
 
 def name_key(name: str) -> int:
@@ -199,7 +223,12 @@ def load_markup() -> Markup:
         reference_keys[at], references[at, 0] = key, len(stands_for)
         references[at, 1 : 1 + len(stands_for)] = list(stands_for)
     steps, found = _automaton((number, word) for number, words in enumerate(GROUPS.values()) for word in words)
-    return Markup(keys, codes, np.array([_kind(name) for name in TAGS]), reference_keys, references, steps, found)
+    types = [(reference_hash(name.encode()), 1 << number) for number, names in enumerate(KINDS) for name in names]
+    hashes, bits = (
+        np.array(each, kind) for each, kind in zip(zip(*types, strict=True), (np.uint64, np.int64), strict=True)
+    )
+    kinds = np.array([_kind(name) for name in TAGS])
+    return Markup(keys, codes, kinds, reference_keys, references, steps, found, hashes, bits)
 
 
 def tag_slot(key: int) -> int:
@@ -210,8 +239,10 @@ def tag_slot(key: int) -> int:
 Bytes = npt.NDArray[np.uint8]
 
 LESS, MORE, AND, SLASH = (ord(each) for each in "<>&/")
-HAS_TARGET = 1 << 62
-"""Bit that marks a link with a target, in addition to the groups of words."""
+HAS_TARGET, IS_HIDDEN, IS_DATA = 1 << 62, 1 << 61, 1 << 60
+"""Bits that mark a link with a target, an element that is not displayed, and a script with JSON-LD."""
+STYLES = 1 << 12
+"""Size of the table of selectors that hide elements."""
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
 _WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200B), 0x2028, 0x2029))
@@ -281,8 +312,8 @@ def is_letter(byte: int) -> bool:
 
 
 @compiled
-def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int]:
-    """Return the code of the tag with a name that begins at a byte, and the end of the name."""
+def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int, int]:
+    """Return the code of the tag with a name that begins at a byte, the end of the name, and the name as a number."""
     key, begin, hyphen, known = _U(0), at, False, True
     while at < end:
         byte = page[at]
@@ -297,36 +328,58 @@ def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int]:
             known = False
         at += 1
     if hyphen:
-        return CUSTOM, at
+        return CUSTOM, at, key
     if at - begin > LETTERS or not known:
-        return 0, at
+        return 0, at, key
     slot = np.int64(key * _U(0x9E3779B97F4A7C15) >> _U(56))
     while markup.keys[slot] != key:
         if markup.keys[slot] == 0:
-            return 0, at
+            return 0, at, key
         slot = slot + 1 & 255
-    return np.int64(markup.codes[slot]), at
+    return np.int64(markup.codes[slot]), at, key
 
 
 @compiled
-def _find_words(page: Bytes, at: int, end: int, markup: Markup) -> int:
-    """Return the groups of words in the value of an attribute; a capital after a lower-case letter begins a word."""
+def _add_name(found: Any, key: int, letters: int) -> None:
+    """Store the hash of a word of a class, id, role or itemprop."""
+    if letters > 1 and found[_COUNT] < NAMES:
+        found[_FIRST_NAME + found[_COUNT]] = 1 + np.int64(key * _U(0x9E3779B97F4A7C15) >> _U(64 - NAME_BITS))
+        found[_COUNT] += 1
+
+
+@compiled
+def _find_words(page: Bytes, at: int, end: int, markup: Markup, found: Any) -> int:
+    """Store the words in the value of an attribute, and return the hash of its letters.
+
+    A capital after a lower-case letter begins a word.
+    """
     state, groups, lower = np.int64(markup.steps[0, 0]), np.int64(0), False
+    whole, key, letters = _U(_FNV), _U(_FNV), 0
     while at < end:
         byte = np.int64(page[at])
         letter = byte | 32
+        at += 1
         if 97 <= letter <= 122:
             if lower and byte < 97:
                 state = np.int64(markup.steps[state, 0])
                 groups |= markup.found[state]
+                _add_name(found, key, letters)
+                key, letters = _U(_FNV), 0
             state = np.int64(markup.steps[state, letter - 96])
             lower = byte >= 97
+            key = (key ^ _U(letter)) * _U(_PRIME)
+            letters += 1
         else:
             state = np.int64(markup.steps[state, 0])
             lower = False
+            _add_name(found, key, letters)
+            key, letters = _U(_FNV), 0
         groups |= markup.found[state]
-        at += 1
-    return groups | markup.found[markup.steps[state, 0]]
+        if not 48 <= byte <= 57:
+            whole = (whole ^ _U(byte)) * _U(_PRIME)
+    _add_name(found, key, letters)
+    found[_MARKS] |= groups | markup.found[markup.steps[state, 0]]
+    return whole
 
 
 @compiled
@@ -348,8 +401,15 @@ def _holds(page: Bytes, at: int, end: int, word: Any) -> bool:
 
 _CLASS, _ID, _ROLE, _STYLE = (np.frombuffer(name, np.uint8) for name in (b"class", b"id", b"role", b"style"))
 _HIDDEN, _ARIA = (np.frombuffer(name, np.uint8) for name in (b"hidden", b"aria-hidden"))
-_HREF = np.frombuffer(b"href", np.uint8)
-_TRUE, _NONE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"display:none", np.uint8)
+_HREF, _ITEMPROP, _TYPE = (np.frombuffer(name, np.uint8) for name in (b"href", b"itemprop", b"type"))
+_TRUE, _JSON = np.frombuffer(b"true", np.uint8), np.frombuffer(b"ld+json", np.uint8)
+_NONE, _INVISIBLE = np.frombuffer(b"display:none", np.uint8), np.frombuffer(b"visibility:hidden", np.uint8)
+_DISPLAY, _VISIBLE = np.frombuffer(b"display:", np.uint8), np.frombuffer(b"visibility:", np.uint8)
+_FOUND, _LABELLED = np.frombuffer(b"until-found", np.uint8), np.frombuffer(b"aria-labelledby", np.uint8)
+_AT_TYPE = np.frombuffer(b'"@type"', np.uint8)
+_FNV, _PRIME = 0xCBF29CE484222325, 0x100000001B3
+_MARKS, _SIGN, _COUNT, _TARGET, _TARGET_END, LINK_COUNT, _FIRST_NAME = range(7)
+"""Places in ``Tree.found``: facts about the current tag, and the number of links of the page."""
 
 
 @compiled
@@ -363,16 +423,64 @@ def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
 
 
 @compiled
-def _marks_of(page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup) -> int:
-    """Return the groups that an attribute sets for its element."""
-    if _is_name(page, name, stop, _CLASS) or _is_name(page, name, stop, _ID) or _is_name(page, name, stop, _ROLE):
-        return _find_words(page, value, value_stop, markup)
-    if _is_name(page, name, stop, _HREF):
-        return HAS_TARGET
-    hidden = _is_name(page, name, stop, _HIDDEN)
-    hidden |= _is_name(page, name, stop, _ARIA) and _holds(page, value, value_stop, _TRUE)
-    hidden |= _is_name(page, name, stop, _STYLE) and _holds(page, value, value_stop, _NONE)
-    return np.int64(hidden) << HIDDEN
+def _style_slot(styles: Any, key: int) -> int:
+    """Return the slot of a selector in the table of hidden ones, or the free one in which it belongs."""
+    slot = np.int64(key & _U(STYLES - 1))
+    while styles[slot, 0] != _U(0) and styles[slot, 0] != key:
+        slot = slot + 1 & STYLES - 1
+    return slot
+
+
+@compiled
+def _is_styled(page: Bytes, at: int, end: int, kind: int, styles: Any) -> bool:
+    """Return whether a rule hides one of the names in a class or id."""
+    while at < end:
+        while at < end and is_space(page[at]):
+            at += 1
+        key, begin = _U(_FNV) ^ _U(kind), at
+        while at < end and not is_space(page[at]):
+            key = (key ^ _U(page[at])) * _U(_PRIME)
+            at += 1
+        if at > begin and styles[_style_slot(styles, key), 1] == _U(1):
+            return True
+    return False
+
+
+@compiled
+def _read_attribute(
+    page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup, tree: Any, block: bool, styled: bool
+) -> None:
+    """Store facts that an attribute states about its element; words only of elements of the tree."""
+    found = tree.found
+    is_class = _is_name(page, name, stop, _CLASS)
+    is_id = not is_class and _is_name(page, name, stop, _ID)
+    if is_class or is_id or _is_name(page, name, stop, _ROLE) or _is_name(page, name, stop, _ITEMPROP):
+        if block:
+            whole = _find_words(page, value, value_stop, markup, found)
+            if is_class:
+                found[_SIGN] = np.int64(whole & _U(0x7FFFFFFF))
+        if styled and (is_class or is_id) and _is_styled(page, value, value_stop, 46 if is_class else 35, tree.styles):
+            found[_MARKS] |= IS_HIDDEN | 1 << HIDDEN
+    elif _is_name(page, name, stop, _HREF):
+        found[_MARKS] |= HAS_TARGET
+        found[_TARGET], found[_TARGET_END] = value, value_stop
+    elif _is_name(page, name, stop, _TYPE) and _holds(page, value, value_stop, _JSON):
+        found[_MARKS] |= IS_DATA
+    else:
+        found[_MARKS] |= _hiding(page, name, stop, value, value_stop)
+
+
+@compiled
+def _hiding(page: Bytes, name: int, stop: int, value: int, value_stop: int) -> int:
+    """Return the marks of an attribute about whether its element is displayed."""
+    hides = _is_name(page, name, stop, _HIDDEN) and not _holds(page, value, value_stop, _FOUND)
+    if _is_name(page, name, stop, _STYLE):
+        hides = _holds(page, value, value_stop, _NONE) or _holds(page, value, value_stop, _INVISIBLE)
+    if hides:
+        return np.int64(IS_HIDDEN | 1 << HIDDEN)
+    if _is_name(page, name, stop, _LABELLED):
+        return np.int64(_DISCLOSED)
+    return np.int64(_is_name(page, name, stop, _ARIA) and _holds(page, value, value_stop, _TRUE)) << HIDDEN
 
 
 @compiled
@@ -391,9 +499,12 @@ def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 @compiled
-def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool) -> tuple[int, int, bool]:
-    """Return the groups set by a tag's attributes, the byte after the tag, and whether it is self-closing."""
-    marks, closed = np.int64(0), False
+def read_attributes(
+    page: Bytes, at: int, end: int, markup: Markup, tree: Any, wanted: bool, block: bool, styled: bool
+) -> tuple[int, bool]:
+    """Store facts about a tag's attributes; return the byte after the tag, and whether it is self-closing."""
+    closed = False
+    tree.found[_MARKS] = tree.found[_SIGN] = tree.found[_COUNT] = 0
     while at < end and page[at] != MORE:
         if page[at] == SLASH or is_space(page[at]):
             closed = page[at] == SLASH
@@ -406,8 +517,107 @@ def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool
         if after < end and page[after] == _EQUALS:
             value, value_stop, at = _read_value(page, after + 1, end)
         if wanted:
-            marks |= _marks_of(page, name, stop, value, value_stop, markup)
-    return marks, min(at + 1, end), closed
+            _read_attribute(page, name, stop, value, value_stop, markup, tree, block, styled)
+    return min(at + 1, end), closed
+
+
+@compiled
+def _read_selectors(page: Bytes, at: int, end: int, hides: bool, shows: bool, styles: Any) -> int:
+    """Store the simple selectors of a rule that hides; return how many there are.
+
+    A class or id is never hidden if any rule displays it, alone or with others: a script may add those.
+    """
+    added = 0
+    while at < end:
+        stop = next_byte(page, at, end, 44)
+        while at < stop and is_space(page[at]):
+            at += 1
+        last = stop
+        while last > at and is_space(page[last - 1]):
+            last -= 1
+        parts, key, begin = 0, _U(0), at
+        while begin < last:
+            kind = np.int64(page[begin])
+            simple = kind in (46, 35)
+            key = _U(_FNV) ^ _U(kind)
+            place = begin + 1
+            while place < last and (
+                is_letter(page[place]) or 48 <= page[place] <= 57 or page[place] in (45, 95) or page[place] >= 128
+            ):
+                key = (key ^ _U(page[place])) * _U(_PRIME)
+                place += 1
+            if simple and shows:
+                slot = _style_slot(styles, key)
+                if added < STYLES // 4:
+                    styles[slot, 0], styles[slot, 1] = key, 2
+                    added += 1
+            parts += 1 if simple and place > begin + 1 else 2
+            begin = place
+        if hides and parts == 1 and added < STYLES // 4:
+            slot = _style_slot(styles, key)
+            if styles[slot, 0] == _U(0):
+                styles[slot, 0], styles[slot, 1] = key, 1
+                added += 1
+        at = stop + 1
+    return added
+
+
+@compiled
+def read_styles(page: Bytes, at: int, end: int, used: int, styles: Any) -> int:
+    """Store the selectors of a ``style`` element that hide elements; return how many are stored.
+
+    Rules inside at-rules hide nothing, since they depend on the screen, but names that they display are not hidden.
+    """
+    depth, begin = 0, at
+    while at < end and used < STYLES // 2:
+        byte = page[at]
+        if byte == SLASH and at + 1 < end and page[at + 1] == 42:
+            at = next_byte(page, at + 2, end, 42)
+            while at + 1 < end and page[at + 1] != SLASH:
+                at = next_byte(page, at + 1, end, 42)
+            begin = at = at + 2
+        elif byte == 123:
+            while begin < at and is_space(page[begin]):
+                begin += 1
+            if begin < at and page[begin] == 64:
+                depth += 1
+            else:
+                stop = next_byte(page, at, end, 125)
+                none = _holds(page, at, stop, _NONE) or _holds(page, at, stop, _INVISIBLE)
+                shows = _holds(page, at, stop, _DISPLAY) or _holds(page, at, stop, _VISIBLE)
+                if none or shows:
+                    used += _read_selectors(page, begin, at, none and not depth, not none, styles)
+                at = stop
+            at += 1
+            begin = at
+        else:
+            at += 1
+            if byte in (125, _SEMICOLON):
+                depth = max(0, depth - (byte == 125))
+                begin = at
+    return used
+
+
+@compiled
+def read_types(page: Bytes, at: int, end: int, markup: Markup) -> int:
+    """Return the kinds of pages, one bit each, that the types in a script with JSON-LD tell of."""
+    kinds = 0
+    while at < end:
+        at = next_byte(page, at, end, 64)
+        if at + 6 >= end or not _is_name(page, at, at + 5, _AT_TYPE[1:6]):
+            at += 1
+            continue
+        at += 6
+        while at < end and not is_letter(page[at]) and page[at] != 125:
+            at += 1
+        key = _U(_FNV)
+        while at < end and is_letter(page[at]):
+            key = (key ^ _U(page[at])) * _U(_PRIME)
+            at += 1
+        for each in range(len(markup.types)):
+            if markup.types[each] == key:
+                kinds |= np.int64(markup.type_kinds[each])
+    return kinds
 
 
 @compiled
@@ -523,21 +733,23 @@ def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, marku
 DEEPEST = 256
 """Greatest depth of elements in the tree, as in browsers; the text of deeper ones belongs to the element above."""
 
-TAG, PARENT, FIRST, STOP = range(4)
-"""Columns of elements: code of the tag, the element around it, its first block, and the block after its last."""
+TAG, PARENT, FIRST, STOP, SIGN = range(5)
+"""Columns of elements: code of the tag, the element around it, its first block, the block after its last, and a hash of
+the tag and the letters of its classes."""
 
-ELEMENT, BEGIN, END, LINKED, LINKS, WORDS, ENDS, COMMAS, DIGITS, CAPITALS, LINES = range(11)
+ELEMENT, BEGIN, END, LINKED, LINKS, WORDS, ENDS, COMMAS, DIGITS, CAPITALS, LINES, HIDER = range(12)
 """Columns of blocks.
 
 ``ELEMENT`` is the innermost element, ``BEGIN`` and ``END`` delimit the text, ``LINKED`` counts bytes in links and
-``ENDS`` ends of sentences. The others are counts of links, words, commas, digits, capitals and line breaks.
+``ENDS`` ends of sentences. ``HIDER`` is the outermost element that hides the block, or 0. The others are counts of
+links, words, commas, digits, capitals and line breaks.
 """
 
 _A, _BODY, _BR, _HEAD, _HTML = (CODE[name] for name in ("a", "body", "br", "head", "html"))
 _NOSCRIPT, _P, _PRE, _SVG, _TEMPLATE = (CODE[name] for name in ("noscript", "p", "pre", "svg", "template"))
 _DD, _DL, _DT, _LI, _MENU, _OL, _UL = (CODE[name] for name in ("dd", "dl", "dt", "li", "menu", "ol", "ul"))
 _TABLE, _TBODY, _TD, _TFOOT = (CODE[name] for name in ("table", "tbody", "td", "tfoot"))
-_TH, _THEAD, _TR, _H1, _H6 = (CODE[name] for name in ("th", "thead", "tr", "h1", "h6"))
+_TH, _THEAD, _TR, _H1, _H6, _STYLE_TAG = (CODE[name] for name in ("th", "thead", "tr", "h1", "h6", "style"))
 
 (
     _ELEMENTS,
@@ -553,15 +765,27 @@ _TH, _THEAD, _TR, _H1, _H6 = (CODE[name] for name in ("th", "thead", "tr", "h1",
     _LINK_DEPTH,
     _LINKED,
     _LINKS,
-) = range(13)
-_STATE = 13
+    _INLINE,
+    _INLINE_KEY,
+    _INLINE_DEPTH,
+    _STYLED,
+    _KINDS,
+    _HIDER,
+    _HIDER_DEPTH,
+    _LINK_TARGET,
+    _LINK_TARGET_END,
+) = range(22)
+_STATE = 22
 """Size of the scanner's state.
 
 ``_ELEMENTS`` and ``_BLOCKS`` are counts. ``_DEPTH`` is the number of open elements, ``_OVERFLOW`` that of open elements
 below ``DEEPEST``. ``_UNSEEN_FROM`` is the depth from which nothing is displayed, and ``_PRE_OPEN`` the number of open
-``pre``. ``_BEGIN`` and ``_PLACE`` delimit the current block's text. ``_IN_LINK``, ``_LINK_FROM`` and ``_LINK_DEPTH``
-give whether a link is open, its start and its depth. ``_LINKED`` and ``_LINKS`` are the bytes in links and
-the links of the current block.
+``pre``. ``_BEGIN`` and ``_PLACE`` delimit the current block's text. ``_IN_LINK``, ``_LINK_FROM``, ``_LINK_DEPTH`` and
+``_LINK_TARGET`` give whether a link is open, its start in the text, its depth and its target. ``_LINKED`` and
+``_LINKS`` are the bytes in links and the links of the current block. ``_INLINE``, ``_INLINE_KEY`` and ``_INLINE_DEPTH``
+are the open tags, the name and the depth of an inline element that is not displayed. ``_STYLED`` counts stored
+selectors. ``_KINDS`` are kinds of pages. ``_HIDER`` and ``_HIDER_DEPTH`` are the outermost open element that is not
+displayed, or 0, and its depth.
 """
 
 _NEWLINE = 10
@@ -577,29 +801,41 @@ class Tree(NamedTuple):
     """Elements and blocks of a page, with scratch memory; a page of n bytes has at most n // 3 + 2 elements."""
 
     elements: npt.NDArray[np.int32]
-    """Shape (elements, 4), in the order of their start tags."""
+    """Shape (elements, 5), in the order of their start tags."""
     marks: npt.NDArray[np.int64]
-    """Shape (elements,): groups of words in class, id and role."""
+    """Shape (elements,): groups of words in class, id, role and itemprop."""
+    names: npt.NDArray[np.uint16]
+    """Shape (elements, NAMES): hashes of these words, from 1 on; 0 for none."""
     blocks: npt.NDArray[np.int32]
-    """Shape (blocks, 11), in the order of the page; all blocks of an element are adjacent."""
+    """Shape (blocks, 12), in the order of the page; all blocks of an element are adjacent."""
     text: Bytes
     """The texts of the blocks, decoded, with single spaces."""
     stack: npt.NDArray[np.int32]
     """Shape (DEEPEST + 1,): the open elements."""
     opened: npt.NDArray[np.int32]
     """Shape (256,): number of open elements by tag."""
+    found: npt.NDArray[np.int64]
+    """Shape (6 + NAMES,): facts about the attributes of the current tag, and the number of links."""
+    links: npt.NDArray[np.int32]
+    """Shape (links, 4): begin and end of a link in ``text``, and of its target in the page; one for each block."""
+    styles: npt.NDArray[np.uint64]
+    """Shape (STYLES, 2): hashes of selectors, and 1 for those that hide."""
 
 
 def make_tree(size: int) -> Tree:
     """Allocate arrays for pages of up to ``size`` bytes."""
     most = size // 3 + 2
     return Tree(
-        np.empty((most, 4), np.int32),
+        np.empty((most, 5), np.int32),
         np.empty(most, np.int64),
-        np.empty((most, 11), np.int32),
+        np.empty((most, NAMES), np.uint16),
+        np.empty((most, 12), np.int32),
         np.empty(size + size // 4 + TESTED + 8, np.uint8),
         np.empty(DEEPEST + 1, np.int32),
         np.empty(256, np.int32),
+        np.empty(6 + NAMES, np.int64),
+        np.empty((most, 4), np.int32),
+        np.empty((STYLES, 2), np.uint64),
     )
 
 
@@ -634,6 +870,20 @@ def _measure(text: Bytes, block: Any) -> None:
 
 
 @compiled
+def _store_link(state: Any, tree: Tree, place: int) -> None:
+    """Store the open link up to a place of the text, if it has text."""
+    at, begin = tree.found[LINK_COUNT], state[_LINK_FROM]
+    while begin < place and tree.text[begin] <= 32:
+        begin += 1
+    while place > begin and tree.text[place - 1] <= 32:
+        place -= 1
+    if place > begin and at < len(tree.links):
+        link = tree.links[at]
+        link[0], link[1], link[2], link[3] = begin, place, state[_LINK_TARGET], state[_LINK_TARGET_END]
+        tree.found[LINK_COUNT] += 1
+
+
+@compiled
 def _end_block(state: Any, tree: Tree) -> None:
     """End the current block, if it has text."""
     begin, place = state[_BEGIN], state[_PLACE]
@@ -641,10 +891,12 @@ def _end_block(state: Any, tree: Tree) -> None:
         place -= 1
     if state[_IN_LINK]:
         state[_LINKED] += max(0, place - state[_LINK_FROM])
+        _store_link(state, tree, place)
     if place > begin:
         block = tree.blocks[state[_BLOCKS]]
         block[ELEMENT], block[BEGIN], block[END] = tree.stack[state[_DEPTH] - 1], begin, place
         block[LINKED], block[LINKS] = min(state[_LINKED], place - begin), state[_LINKS]
+        block[HIDER] = state[_HIDER]
         _measure(tree.text, block)
         state[_BLOCKS] += 1
     state[_BEGIN] = state[_PLACE] = state[_LINK_FROM] = place
@@ -652,9 +904,10 @@ def _end_block(state: Any, tree: Tree) -> None:
 
 
 @compiled
-def _end_link(state: Any) -> None:
+def _end_link(state: Any, tree: Tree) -> None:
     if state[_IN_LINK]:
         state[_LINKED] += max(0, state[_PLACE] - state[_LINK_FROM])
+        _store_link(state, tree, state[_PLACE])
         state[_IN_LINK] = 0
 
 
@@ -668,11 +921,16 @@ def _push(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None
     row = tree.elements[element]
     row[TAG], row[PARENT], row[FIRST] = code, tree.stack[depth - 1] if depth else 0, state[_BLOCKS]
     tree.marks[element] = marks
+    row[SIGN] = tree.found[_SIGN] ^ code << 23
+    for each in range(NAMES):
+        tree.names[element, each] = tree.found[_FIRST_NAME + each] if each < tree.found[_COUNT] else 0
     tree.stack[depth] = element
     tree.opened[code] += 1
     state[_ELEMENTS] += 1
     state[_DEPTH] += 1
     state[_PRE_OPEN] += code == _PRE
+    if marks & IS_HIDDEN and not marks & _DISCLOSED and code != _BODY and not state[_HIDER]:
+        state[_HIDER], state[_HIDER_DEPTH] = element, depth
     if markup.kinds[code] & UNSEEN and not state[_UNSEEN_FROM]:
         state[_UNSEEN_FROM] = state[_DEPTH]
 
@@ -689,8 +947,12 @@ def _pop(state: Any, tree: Tree, depth: int) -> None:
         state[_PRE_OPEN] -= row[TAG] == _PRE
     if state[_UNSEEN_FROM] > depth:
         state[_UNSEEN_FROM] = 0
+    if state[_INLINE_DEPTH] > depth:
+        state[_INLINE] = 0
+    if state[_HIDER] and state[_HIDER_DEPTH] >= depth:
+        state[_HIDER] = 0
     if state[_LINK_DEPTH] > depth:
-        _end_link(state)
+        _end_link(state, tree)
 
 
 @compiled
@@ -839,52 +1101,98 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
 
 
 @compiled
-def _read_end(state: Any, tree: Tree, code: int, markup: Markup) -> None:
+def _read_end(state: Any, tree: Tree, code: int, key: int, markup: Markup) -> None:
     """Handle an end tag; ``</br>``, and ``</p>`` without an open paragraph, are line breaks."""
+    if state[_INLINE] and state[_INLINE_KEY] == np.int64(key):
+        state[_INLINE] -= 1
     if code == _A:
-        _end_link(state)
+        _end_link(state, tree)
     elif code == _BR or (code == _P and not tree.opened[_P]):
-        _put_line(state, tree)
+        if not (state[_UNSEEN_FROM] or state[_INLINE]):
+            _put_line(state, tree)
     elif markup.kinds[code] & BLOCK:
         _finish(state, tree, code, markup)
 
 
 @compiled
-def _read_start(state: Any, tree: Tree, code: int, marks: int, closed: Any, markup: Markup) -> None:
+def _read_start(state: Any, tree: Tree, code: int, key: int, closed: Any, markup: Markup) -> None:
     """Handle a start tag; only elements of foreign content such as SVG can be self-closing."""
+    marks = tree.found[_MARKS]
+    if not markup.kinds[code] & (BLOCK | VOID):
+        if state[_INLINE]:
+            state[_INLINE] += state[_INLINE_KEY] == np.int64(key)
+        elif marks & IS_HIDDEN:
+            state[_INLINE], state[_INLINE_KEY], state[_INLINE_DEPTH] = 1, np.int64(key), state[_DEPTH]
     if code == _A:
-        _end_link(state)
+        _end_link(state, tree)
         if marks & HAS_TARGET:
             state[_IN_LINK], state[_LINK_FROM], state[_LINK_DEPTH] = 1, state[_PLACE], state[_DEPTH]
+            state[_LINK_TARGET], state[_LINK_TARGET_END] = tree.found[_TARGET], tree.found[_TARGET_END]
             state[_LINKS] += 1
     elif code == _BR:
-        if not state[_UNSEEN_FROM]:
+        if not (state[_UNSEEN_FROM] or state[_INLINE]):
             _put_line(state, tree)
     elif markup.kinds[code] & BLOCK and not (closed and (code == _SVG or tree.opened[_SVG])):
-        _start(state, tree, code, marks & ~HAS_TARGET, markup)
+        _start(state, tree, code, marks & ~(HAS_TARGET | IS_DATA), markup)
 
 
 @compiled
 def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
     """Handle the tag at ``<``; return the byte after it, or after its content if that is not markup."""
     closing = page[at + 1] == SLASH
-    code, at = tag_code(page, at + 1 + closing, end, markup)
-    wanted = not closing and (markup.kinds[code] & BLOCK or code == _A)
-    marks, at, closed = read_attributes(page, at, end, markup, wanted)
+    code, at, key = tag_code(page, at + 1 + closing, end, markup)
+    wanted = not closing and (markup.kinds[code] & VOID == 0)
+    block = markup.kinds[code] & BLOCK > 0
+    at, closed = read_attributes(page, at, end, markup, tree, wanted, block, state[_STYLED] > 0)
     if closing:
-        _read_end(state, tree, code, markup)
+        _read_end(state, tree, code, key, markup)
     elif not markup.kinds[code] & RAW:
-        _read_start(state, tree, code, marks, closed, markup)
+        _read_start(state, tree, code, key, closed, markup)
     elif not (closed and tree.opened[_SVG]):
-        at = skip_raw(page, at, end, code, markup)
+        begin, at = at, skip_raw(page, at, end, code, markup)
+        if code == _STYLE_TAG:
+            if not state[_STYLED]:
+                tree.styles[:] = 0
+            state[_STYLED] = read_styles(page, begin, at, state[_STYLED], tree.styles)
+        elif tree.found[_MARKS] & IS_DATA:
+            state[_KINDS] |= read_types(page, begin, at, markup)
     return at
 
 
+_REVEALED = 0.25
+"""Least share of a page's text outside of links in a hidden element for a script to display it, as loading pages do."""
+
+
 @allocating
-def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
-    """Fill a tree with a page of UTF-8; return the numbers of its elements and blocks."""
+def _drop_hidden(tree: Tree, elements: int, blocks: int) -> int:
+    """Remove blocks in hidden elements, and return the number of the others."""
+    own, numbers, total = np.zeros(elements, np.int64), np.zeros(blocks + 1, np.int32), 0
+    for number in range(blocks):
+        block = tree.blocks[number]
+        size = block[END] - block[BEGIN] - block[LINKED]
+        own[block[HIDER]] += size
+        total += size
+    kept = 0
+    for number in range(blocks):
+        numbers[number] = kept
+        hider = tree.blocks[number, HIDER]
+        if hider == 0 or own[hider] >= _REVEALED * total:
+            if kept < number:
+                tree.blocks[kept] = tree.blocks[number]
+            kept += 1
+    numbers[blocks] = kept
+    for element in range(elements):
+        row = tree.elements[element]
+        row[FIRST], row[STOP] = numbers[row[FIRST]], numbers[row[STOP]]
+    return kept
+
+
+@allocating
+def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int, int]:
+    """Fill a tree with a page of UTF-8; return the numbers of its elements and blocks, and its kinds."""
     state = np.zeros(_STATE, np.int64)
     tree.opened[:] = 0
+    tree.found[:] = 0
     _push(state, tree, _HTML, 0, markup)
     at, end = 0, len(page)
     while at < end:
@@ -897,10 +1205,11 @@ def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
                 at = skip_declaration(page, at, end)
                 continue
         if page[at] == LESS:
-            if not state[_UNSEEN_FROM]:
+            if not (state[_UNSEEN_FROM] or state[_INLINE]):
                 tree.text[state[_PLACE]] = LESS
                 state[_PLACE] += 1
             at += 1
-        at = next_byte(page, at, end, LESS) if state[_UNSEEN_FROM] else _read_text(page, at, end, state, tree, markup)
+        unseen = state[_UNSEEN_FROM] or state[_INLINE]
+        at = next_byte(page, at, end, LESS) if unseen else _read_text(page, at, end, state, tree, markup)
     _pop(state, tree, 0)
-    return state[_ELEMENTS], state[_BLOCKS]
+    return state[_ELEMENTS], _drop_hidden(tree, state[_ELEMENTS], state[_BLOCKS]), state[_KINDS]

@@ -1,7 +1,6 @@
 """The extraction engine "blocks": HTML's rules against naive readings, any bytes, and the model against a naive one."""
 
 import html
-import json
 import re
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.kernels.memory import TESTED
 from longcrawl.text.extract import blocks
-from longcrawl.text.extract.blocks import add_up, make_trees
+from longcrawl.text.extract.blocks import ROWS, add_up, make_trees
+from longcrawl.text.extract.features import FEATURES
 from longcrawl.text.extract.html import TAGS
 
 MARKUP = (
@@ -177,33 +177,46 @@ def test_any_page_has_blocks_of_text(pieces):
 # The model.
 
 
+def added(trees, row) -> float:
+    """Return the sum of trees for a row, which is the same at each place among others."""
+    rows, totals = np.zeros((ROWS, len(row)), np.float32), np.empty(ROWS)
+    rows[[0, ROWS - 1]] = row
+    add_up(trees, rows, np.zeros(ROWS, np.uint64), totals)
+    assert totals[0] == totals[-1]
+    return totals[0]
+
+
+def test_the_model_is_of_these_tags_and_features():
+    with np.load(Path(blocks.__file__).parent / "blocks.npz", allow_pickle=False) as file:
+        assert file["tags"].tolist() == list(TAGS), "the model has codes of tags: train it again"
+        assert file["columns"].tolist() == list(FEATURES), "the model has other features: train it again"
+
+
 def test_a_score_is_the_sum_of_the_trees_leaves():
-    kept = json.loads((Path(blocks.__file__).parent / "blocks.json").read_text())
-    assert kept["tags"] == list(TAGS), "the model has codes of tags: train it again"
-    trees = kept["trees"]
-    model, chance = blocks.load_model(), np.random.default_rng(0)
+    """A naive walk ends at the node that points to itself."""
+    trees, chance = blocks.load_model().trees, np.random.default_rng(0)
+    children = trees.children.reshape(-1, 2)
     for _ in range(20):
-        row = (chance.random(len(blocks.FEATURES)) ** 4 * 300).astype(np.float32)
+        row = (chance.random(len(FEATURES)) ** 4 * 300).astype(np.float32)
         total = 0.0
-        for tree in trees:
-            node = 0
-            while node >= 0:
-                right = int(row[blocks.FEATURES.index(tree["features"][node])] > tree["thresholds"][node])
-                node = tree["children"][node][right]
-            total += tree["leaves"][~node]
-        assert add_up(model, row) == pytest.approx(total, abs=1e-9)
+        for root in trees.roots.tolist():
+            node = root
+            while children[node, 0] != node:
+                node = children[node, int(row[trees.features[node]] > trees.thresholds[node])]
+            total += float(trees.values[node])
+        assert added(trees, row) == pytest.approx(total, abs=1e-9)
 
 
 def grown(draw, leaves: int) -> dict:
     """Return a tree whose leaves are split one after the other."""
-    tree = {"features": ["a"], "thresholds": [0.0], "children": [[-1, -2]], "leaves": [0.0, 0.0]}
+    tree = {"features": [0], "thresholds": [0.0], "children": [[-1, -2]], "leaves": [0.0, 0.0]}
     for leaf in range(2, leaves):
         node = draw(st.integers(0, leaf - 1))
         parent = next(pair for pair in tree["children"] if ~node in pair)
         parent[parent.index(~node)] = len(tree["children"])
         tree["children"].append([~node, ~leaf] if draw(st.booleans()) else [~leaf, ~node])
     floats = st.floats(-4, 4) | st.floats(-4, 4, width=32)
-    tree["features"] = draw(st.lists(st.sampled_from("abc"), min_size=leaves - 1, max_size=leaves - 1))
+    tree["features"] = draw(st.lists(st.integers(0, 2), min_size=leaves - 1, max_size=leaves - 1))
     tree["thresholds"] = draw(st.lists(floats, min_size=leaves - 1, max_size=leaves - 1))
     tree["leaves"] = draw(st.lists(st.floats(-4, 4), min_size=leaves, max_size=leaves))
     return tree
@@ -212,10 +225,10 @@ def grown(draw, leaves: int) -> dict:
 @pytest.mark.parametrize("threshold", [0.1, 0.3, -0.1, 0.5])
 def test_thresholds_between_two_values_part_them(threshold):
     """The float32 next to 0.1 is above it, that next to 0.3 as well, and that next to -0.1 below."""
-    tree = {"features": ["a"], "thresholds": [threshold], "children": [[-1, -2]], "leaves": [0.0, 1.0]}
+    tree = {"features": [0], "thresholds": [threshold], "children": [[-1, -2]], "leaves": [0.0, 1.0]}
     nearest = np.float32(threshold)
     for value in (np.nextafter(nearest, np.float32(-1)), nearest, np.nextafter(nearest, np.float32(1))):
-        assert add_up(make_trees([tree], "a"), np.array([value])) == (float(value) > threshold)
+        assert added(make_trees([tree]), np.array([value])) == (float(value) > threshold)
 
 
 @settings(deadline=None)  # the first call compiles
@@ -231,23 +244,150 @@ def test_trees_of_any_shape_are_added_up_as_a_naive_walk_does(data):
     for tree in trees:
         node = 0
         while node >= 0:
-            right = float(row["abc".index(tree["features"][node])]) > tree["thresholds"][node]
+            right = float(row[tree["features"][node]]) > tree["thresholds"][node]
             node = tree["children"][node][right]
-        total += tree["leaves"][~node]
-    assert add_up(make_trees(trees, "abc"), row) == total
+        total += float(np.float32(tree["leaves"][~node]))
+    assert added(make_trees(trees), row) == total
+
+
+SENTENCE = "It took them {} days, and nobody had expected that it would, as the river was low."
+STORY = "".join(f"<p>{SENTENCE.format(number)}</p>" for number in range(9))
+FAVORS = ("precision", "balanced", "recall")
+
+
+def extracted(page: str, favor: str = "precision") -> str:
+    return lc.text.ExtractText(engine="blocks", favor=favor)(pa.table({"html": [page]}))["text"].to_pylist()[0]
 
 
 def test_lists_and_tables_are_written_as_such():
-    story = "".join(
-        f"<p>It took them {number} days, and nobody had expected that it would, as the river was low.</p>"
-        for number in range(9)
-    )
     items = "<ul><li><p>First, the boats were brought.</p><p>They leaked, too.</p><li>Then, the cellars.</ul>"
     cells = "<table><tr><td>The lower town, in metres.<td>2.5, or more.<tr><td>The upper town, none.</table>"
-    page = f"<html><body><main><article>{story}{items}{story}{cells}{story}</article></main></body></html>"
-    (text,) = lc.text.ExtractText(engine="blocks", favor="recall")(pa.table({"html": [page]}))["text"].to_pylist()
+    text = extracted(f"<html><body><main><article>{STORY}{items}{STORY}{cells}{STORY}</article></main></body></html>")
     assert "\n- First, the boats were brought.\nThey leaked, too.\n- Then, the cellars.\n" in text
     assert "\nThe lower town, in metres. | 2.5, or more.\nThe upper town, none.\n" in text
+
+
+def test_empty_cells_and_paragraphs_in_cells_keep_the_columns():
+    rows = "<tr><td><td>2020<td>2021<tr><td>Boats<td><td><p>12</p><p>old</p>"
+    text = extracted(f"<html><body><main><article>{STORY}<table>{rows}</table>{STORY}</article></main></body></html>")
+    assert "\n| 2020 | 2021\nBoats |  | 12 old\n" in text
+
+
+@pytest.mark.parametrize("favor", FAVORS)
+@pytest.mark.parametrize("count", [2, 12, 40])
+def test_rows_lists_and_code_are_kept_or_removed_whole(count, favor):
+    rows = [f"{1990 + number} | {number} | {number * 31 % 17}.5" for number in range(count)]
+    table = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row.split(" | ")) + "</tr>" for row in rows)
+    items = [f"Item {number}" for number in range(count)]
+    nested = "<ul>" + "".join(f"<li>{item}<ul><li>Part of {item}</ul>" for item in items) + "</ul>"
+    code = "\n".join(f"    call({number})" for number in range(count))
+    page = f"<article>{STORY}<table>{table}</table>{STORY}{nested}{STORY}<pre>{code}</pre>{STORY}</article>"
+    lines = extracted(page, favor).split("\n")
+    assert len(set(rows) & set(lines)) in (0, count)
+    assert not any(line in ("1990", "1990 | 0") for line in lines)
+    assert len({f"- {item}" for item in items} & set(lines)) in (0, count)
+    assert len({f"- Part of {item}" for item in items} & set(lines)) == len(
+        {f"- {item}" for item in items} & set(lines)
+    )
+    assert len(set(code.split("\n")) & {f"    {line.strip()}" for line in lines}) in (0, count)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.sampled_from(("<p>Yes.</p>", "<li>One", "<td>2", "<nav><a href=x>Menu</a></nav>", STORY)), max_size=9)
+)
+def test_each_favor_keeps_all_that_the_stricter_one_keeps(pieces):
+    kept = [
+        {at for at, block in enumerate(blocks.read_blocks("".join(pieces), favor)) if block.kept} for favor in FAVORS
+    ]
+    assert kept[0] <= kept[1] <= kept[2]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "<p style='display:none'>{}</p>",
+        "<div style='color:red; display : none'><p>{}</p></div>",
+        "<div hidden><p>{}</p></div>",
+        "<p style='visibility:hidden'>{}</p>",
+        "<P STYLE='DISPLAY:NONE !important'>{}</P>",
+        "<p>Seen <span hidden>{}</span></p>",
+        "<style>.x, #y {{ display: none }}</style><p class='a x'>{}</p>",
+        "<style>/* .z {{}} */ #y {{ visibility: hidden }}</style><div id=y><p>{}</p></div>",
+    ],
+)
+@pytest.mark.parametrize("favor", FAVORS)
+def test_hidden_text_is_never_content(hidden, favor):
+    spam = hidden.format("Cheap pills at the best price, without a prescription, and delivered to your door.")
+    text = extracted(f"<html><body><article>{STORY}{spam}{STORY}</article></body></html>", favor)
+    assert "pills" not in text
+    assert text.count("It took them") == 18
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "<style>.x {{ display: none }} .x.on {{ display: block }}</style><div class=x>{}</div>",
+        "<style>@media print {{ .x {{ display: none }} }}</style><div class=x>{}</div>",
+        "<div hidden=until-found>{}</div>",
+        "<div class=accordion hidden>{}</div>",
+        "<div hidden id=S:0>{}</div>",
+        "<noscript>{}</noscript>",
+    ],
+)
+def test_text_that_readers_can_display_is_read(shown):
+    """A page that streams its content hides it until a script moves it: most of the text is no hidden text."""
+    assert any("It took them" in text for text in texts("<p>Some text.</p>" + shown.format(STORY)))
+
+
+def told(first: int) -> str:
+    names = ("mill", "weir", "ferry", "lock", "quay", "bridge", "tide", "market", "harbour")
+    line = "The {} was closed on day {}, as the river was low, and the {} had to wait until the evening for it."
+    return "".join(f"<p>{line.format(names[at], first + at, names[at - first])}</p>" for at in range(9))
+
+
+MARKDOWN_PAGE = (
+    f"<html><body><main><article>{told(1)}<h2>Fish <em>of</em> the year 2020</h2>{told(2)}"
+    f"<ul><li>One boat, which was old<ul><li>Its inner wall</ul><li>Two boats</ul>{told(3)}"
+    f"<table><tr><th>Year<th>Fish<tr><td>2020<td>a|b<tr><td>2021<td></table>{told(4)}"
+    f"<pre>if x:\n    go()</pre>{told(5)}"
+    "<blockquote><p>It was very low, they said, and it will be lower.</p></blockquote>"
+    f"<p>See <a href='https://example.org/a?b=1'>the tide table</a> now, and before the next day.</p>{told(6)}"
+)
+
+
+def as_markdown(urls: str = "remove") -> str:
+    stage = lc.text.ExtractText(engine="blocks", format="markdown", favor="recall", urls=urls)
+    return stage(pa.table({"html": [MARKDOWN_PAGE]}))["text"].to_pylist()[0]
+
+
+def test_markdown_is_what_another_reader_understands():
+    from markdown_it import MarkdownIt
+
+    html = MarkdownIt().enable("table").render(as_markdown("keep"))
+    assert "<h2>Fish of the year 2020</h2>" in html
+    items = ("One boat, which was old", "Its inner wall", "Two boats")
+    pattern = r"<ul>\s*<li>{}\s*<ul>\s*<li>{}</li>\s*</ul>\s*</li>\s*<li>{}</li>\s*</ul>"
+    assert re.search(pattern.format(*items), html)
+    assert re.findall(r"<t[hd]>(.*?)</t", html) == ["Year", "Fish", "2020", "a|b", "2021", ""]
+    assert "<pre><code>if x:\n    go()\n</code></pre>" in html
+    assert re.search(r"<blockquote>\s*<p>It was very low, they said, and it will be lower.</p>", html)
+    assert '<a href="https://example.org/a?b=1">the tide table</a> now' in html
+    assert html.count("<p>The ") == 9 * 6
+
+
+def test_markdown_without_urls_has_the_text_of_links():
+    assert "See the tide table now," in as_markdown()
+    assert "example.org" not in as_markdown()
+
+
+def test_markdown_is_only_made_by_blocks():
+    with pytest.raises(lc.errors.StageError, match="format"):
+        lc.text.ExtractText(engine="trafilatura", format="markdown")
+
+
+def test_a_page_within_one_link_has_text():
+    assert "It took them" in extracted(f"<html><body><a href=/>{STORY}</a></body></html>", "recall")
 
 
 @settings(max_examples=20)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.kernels.memory import TESTED
-from longcrawl.text.extract.html import GROUPS, load_markup, make_tree, scan
+from longcrawl.text.extract.html import GROUPS, SIGN, STYLES, load_markup, make_tree, scan
 
 
 def marks(page: str) -> set[str]:
@@ -58,3 +58,46 @@ def test_what_is_hidden_is_known(attribute):
 def test_names_of_attributes_end_where_html_ends_them(before):
     assert marks(f'<div {before}class="post">text</div>') == {"post"}
     assert marks(f"<div {before}hidden>text</div>") == {"hidden"}
+
+
+def scanned(page: str):
+    tree = make_tree(len(page.encode()))
+    return tree, *scan(np.frombuffer(page.encode(), np.uint8), tree, load_markup())
+
+
+def test_names_and_signs_ignore_numbers():
+    """Cards that differ in a number are of the same kind."""
+    tree, elements, _, _ = scanned(
+        "<div class='card-1 big'>a</div><div class='card-22 big'>b</div><p class='card-1 big'>c"
+    )
+    assert elements == 4
+    assert tree.elements[1, SIGN] == tree.elements[2, SIGN] != tree.elements[3, SIGN]
+    assert tree.names[1].tolist() == tree.names[2].tolist() == tree.names[3].tolist()
+    assert np.count_nonzero(tree.names[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("types", "kinds"),
+    [
+        ('{"@type": "Product"}', 1),
+        ('{"@graph":[{"@type":["Thing","NewsArticle"]},{"@type" : "BreadcrumbList"}]}', 0),
+        ('{"@graph":[{"@type":["NewsArticle"]},{"@type" : "ItemList"}]}', 6),
+        ('{"type": "Product"}', 0),
+        ("@type", 0),
+    ],
+)
+def test_kinds_of_pages_are_those_of_their_structured_data(types, kinds):
+    assert scanned(f"<script type='application/ld+json'>{types}</script><p>text")[3] == kinds
+    assert scanned(f"<script>{types}</script><p>text")[3] == 0
+
+
+@given(st.text(st.sampled_from(".#ax{}:;/* displaynoe@,-"), max_size=40))
+def test_any_style_ends(style):
+    assert scanned(f"<style>{style}</style><p>text")[2] == 1
+
+
+def test_styles_of_many_rules_are_bounded():
+    rules = "".join(f".x{number}{{display:none}}" for number in range(20_000))
+    tree, _, blocks, _ = scanned(f"<style>{rules}</style><p class=x1>no<p class=x>yes<p>{'much text ' * 9}")
+    assert blocks == 2
+    assert np.count_nonzero(tree.styles[:, 0]) < STYLES
