@@ -103,6 +103,7 @@ NO_EFFECT = {
     ],
     "extract_text": [
         ({"favor": "recall", "engine": "resiliparse"}, {"engine": "blocks"}),
+        ({"format": "markdown", "engine": "trafilatura"}, {"engine": "blocks"}),
         ({"max_seconds": 5.0, "engine": "blocks"}, {"engine": "resiliparse"}),
         ({"max_memory": 5_000_000, "engine": "blocks"}, {"engine": "trafilatura"}),
         ({"workers": 2, "engine": "blocks"}, {"engine": "trafilatura"}),

@@ -419,10 +419,14 @@ def test_explain_says_that_it_works_on_html():
 
 @pytest.mark.parametrize(
     ("name", "wanted", "unwanted"),
-    [pytest.param("trafilatura", 0.88, 0.1, marks=pytest.mark.slow), ("resiliparse", 0.9, 0.28)],
+    [
+        pytest.param("trafilatura", 0.88, 0.1, marks=pytest.mark.slow),
+        ("resiliparse", 0.9, 0.28),
+        ("blocks", 0.88, 0.12),
+    ],
 )
 def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data, name, wanted, unwanted):
-    import extraction as benchmark
+    import _annotated as benchmark
 
     pages = benchmark.read_pages(real_data / "warc")[::2]
     with gzip.open(real_data / "warc" / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
