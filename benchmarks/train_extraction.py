@@ -32,7 +32,7 @@ from _annotated import read_pages, read_truth, site_of
 from _needed import lacks, shared
 
 from longcrawl.kernels.compiling import allocating
-from longcrawl.text.extract.features import FEATURES, Scores, measure_reach, put_row, read_words, study
+from longcrawl.text.extract.features import FEATURES, FIRST_WORDS, Scores, measure_reach, put_row, read_words, study
 from longcrawl.text.extract.html import BEGIN, ELEMENT, END, NAME_BITS, PARENT, TAGS, load_markup, make_tree, scan
 
 SEED = 0
@@ -53,7 +53,6 @@ TREES = {
     "verbose": -1,
 }
 ROUNDS = 400
-FIRST_WORDS = 16
 LEVELS = 4
 """Elements around a block whose names are counted for it."""
 SCORE_STEPS = 32
@@ -73,7 +72,7 @@ class Sample(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """What is known of the blocks of a page before training."""
+    """Labels and hashed words of the blocks of a page."""
 
     wanted: npt.NDArray[np.float64]
     """Shape (blocks,): share of a block's words that are content."""
@@ -233,7 +232,7 @@ def score_words(pages: Sequence[Blocks]) -> Scores:
 
 
 def _stored(odds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return log-odds as they are stored; none for bucket 0, which is no word."""
+    """Return log-odds as they are stored, with 0 for bucket 0, the absence of a word."""
     odds[..., 0] = 0
     steps = np.round(np.clip(odds, -3.9, 3.9) * SCORE_STEPS)
     return (steps / SCORE_STEPS).astype(np.float32)

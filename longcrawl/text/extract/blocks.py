@@ -190,6 +190,14 @@ def find_cells(tree: Tree, elements: int, page: Page) -> Cells:
     return Cells(rows, cells)
 
 
+@compiled
+def _table_of(tree: Tree, row: int) -> int:
+    """Return the table around a row, or 0."""
+    while row and tree.elements[row, TAG] != _TABLE:
+        row = tree.elements[row, PARENT]
+    return row
+
+
 @allocating
 def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> None:
     """Set the log-odds of all blocks of a unit to those of their mean probability, by bytes.
@@ -203,9 +211,7 @@ def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> Non
     for element in range(elements):
         row = tree.elements[element]
         if row[TAG] == _TR:
-            table = element
-            while table and tree.elements[table, TAG] != _TABLE:
-                table = tree.elements[table, PARENT]
+            table = _table_of(tree, element)
             data[table] = -1 if cells.row[element] < 0 or data[table] < 0 else 1
     stop = 0
     for element in range(elements):
@@ -235,10 +241,8 @@ def choose_threshold(page: Page, odds: Any, lenience: float) -> float:
     sizes, right = np.zeros(_BINS), np.zeros(_BINS)
     content = 0.0
     for number in range(len(odds)):
-        size, step = (
-            page.size[number + 1] - page.size[number],
-            np.int64(np.floor(odds[number] / _BIN_WIDTH)) + _BINS // 2,
-        )
+        size = page.size[number + 1] - page.size[number]
+        step = np.int64(np.floor(odds[number] / _BIN_WIDTH)) + _BINS // 2
         step = min(max(step, 0), _BINS - 1)
         sizes[step] += size
         right[step] += size * _chance(odds[number])
@@ -273,10 +277,21 @@ def judge(tree: Tree, elements: int, blocks: int, kinds: int, model: Model) -> t
 
 
 @compiled
-def _put(out: Bytes, place: int, first: int, second: int, third: int) -> int:
-    """Write three characters; return their end."""
-    out[place], out[place + 1], out[place + 2] = first, second, third
-    return place + 3
+def _pad_row(column: int, cell: int, out: Bytes, place: int) -> int:
+    """Write a " | " for each step between two cells of a row."""
+    for _ in range(cell - column):
+        out[place], out[place + 1], out[place + 2] = 32, 124, 32
+        place += 3
+    return place
+
+
+@compiled
+def _separate_cells(column: int, cell: int, out: Bytes, place: int) -> int:
+    """Write the separator between two blocks of a row: a space within a cell."""
+    if cell == column:
+        out[place] = 32
+        return place + 1
+    return _pad_row(column, cell, out, place)
 
 
 @compiled
@@ -288,13 +303,7 @@ def _separate(tree: Tree, cells: Cells, number: int, before: int, out: Bytes, pl
     element = tree.blocks[number, ELEMENT]
     row, cell = cells.row[element], cells.cell[element]
     if before >= 0 and row >= 0 and cells.row[tree.blocks[before, ELEMENT]] == row:
-        between = cell - cells.cell[tree.blocks[before, ELEMENT]]
-        for _ in range(between):
-            place = _put(out, place, 32, 124, 32)
-        if between == 0:
-            out[place] = 32
-            place += 1
-        return place
+        return _separate_cells(cells.cell[tree.blocks[before, ELEMENT]], cell, out, place)
     if before >= 0:
         out[place] = 10
         place += 1
@@ -374,9 +383,9 @@ def _put_item(tree: Tree, number: int, item: int, out: Bytes, place: int) -> int
 def _put_content(page: Bytes, tree: Tree, number: int, kind: int, links: Any, out: Bytes, place: int) -> int:
     """Write the text of a block with its links; ``links`` is [next link, number of links]."""
     at, end = np.int64(tree.blocks[number, BEGIN]), np.int64(tree.blocks[number, END])
-    while links[0] < links[1] and tree.links[links[0], 0] < at:
-        links[0] += 1
     while at < end:
+        while links[0] < links[1] and tree.links[links[0], 0] < at:
+            links[0] += 1
         opened = links[0] < links[1] and tree.links[links[0], 0] == at and kind != _PRE
         stop = np.int64(min(tree.links[links[0], 1], end)) if opened else end
         if not opened and links[0] < links[1] and kind != _PRE:
@@ -401,14 +410,6 @@ def _put_content(page: Bytes, tree: Tree, number: int, kind: int, links: Any, ou
     return place
 
 
-@compiled
-def _pad_row(column: int, cell: int, out: Bytes, place: int) -> int:
-    """Write the separators between two cells of a row."""
-    for _ in range(cell - column):
-        place = _put(out, place, 32, 124, 32)
-    return place
-
-
 _KIND, _AROUND, _COLUMN, _LAST_TABLE = range(4)
 """State of the Markdown writer: the last block's kind, the element of that kind, its cell, and the last table."""
 
@@ -422,9 +423,7 @@ def _end_unit(tree: Tree, state: Any, around: int, out: Bytes, place: int) -> in
         return _put_all(out, place, _FENCE_END)
     if state[_KIND] != _ROW:
         return place
-    table = tree.elements[state[_AROUND], PARENT]
-    while table and tree.elements[table, TAG] != _TABLE:
-        table = tree.elements[table, PARENT]
+    table = _table_of(tree, state[_AROUND])
     place = _put_all(out, place, _ROW_END)
     if table != state[_LAST_TABLE]:
         out[place] = 10
@@ -444,10 +443,7 @@ def _begin_block(
     """Write the line breaks and the mark before a block."""
     cell = cells.cell[tree.blocks[number, ELEMENT]]
     if kind == _ROW and around == state[_AROUND]:
-        if cell == state[_COLUMN]:
-            out[place] = 32
-            return place + 1
-        return _pad_row(state[_COLUMN], cell, out, place)
+        return _separate_cells(state[_COLUMN], cell, out, place)
     if state[_KIND] >= 0:
         tight = kind == state[_KIND] and kind in (_ITEM, _ROW, _PRE)
         out[place], out[place + 1] = 10, 10

@@ -25,24 +25,26 @@ from longcrawl.text.extract.html import (
     END,
     ENDS,
     FIRST,
+    FNV,
     GROUPS,
     KINDS,
     LINES,
     LINKED,
     LINKS,
-    NAME_BITS,
     NAMES,
     PARENT,
+    PRIME,
     SIGN,
     STOP,
     TAG,
     TAGS,
     WORDS,
     Tree,
+    name_bucket,
 )
 
 _U = np.uint64
-_FNV, _PRIME, _MIX = 0xCBF29CE484222325, 0x100000001B3, 0x9E3779B97F4A7C15
+_MIX = 0x9E3779B97F4A7C15
 
 PLACES = (
     *("header", "article", "main", "section", "figure", "figcaption", "table", "td", "ul", "ol", "li", "blockquote"),
@@ -104,7 +106,7 @@ Scripts without spaces may have only punctuation that is not known here.
 """
 _REPEATED = 3
 """Least number of siblings that count as repeated."""
-_FIRST_WORDS = 16
+FIRST_WORDS = 16
 """Number of words of a block that are looked up."""
 
 
@@ -185,29 +187,23 @@ def _slot_of(keys: Any, key: int) -> int:
 
 
 @compiled
-def name_bucket(key: int) -> int:
-    """Return the bucket of a word's hash, from 1 on."""
-    return 1 + np.int64(key * _U(_MIX) >> _U(64 - NAME_BITS))
-
-
-@compiled
 def read_words(text: Any, at: int, end: int, buckets: Any) -> tuple[int, int]:
     """Store the buckets of the first words of a text, in lower case; return how many, and the currency signs."""
-    count, money, key, letters = 0, 0, _U(_FNV), 0
+    count, money, key, letters = 0, 0, _U(FNV), 0
     while at < end and count < len(buckets):
         byte = np.int64(text[at])
         at += 1
         if 65 <= byte <= 90 or 97 <= byte <= 122 or byte >= 128:
             if (byte == 0x82 and at > 2 and text[at - 3] == 0xE2) or (byte in (0xA3, 0xA5) and text[at - 2] == 0xC2):
                 money += 1
-            key = (key ^ _U(byte | 32 if byte < 128 else byte)) * _U(_PRIME)
+            key = (key ^ _U(byte | 32 if byte < 128 else byte)) * _U(PRIME)
             letters += 1
             continue
         money += byte == 36
         if letters:
             buckets[count] = name_bucket(key)
             count += 1
-            key, letters = _U(_FNV), 0
+            key, letters = _U(FNV), 0
     if letters and count < len(buckets):
         buckets[count] = name_bucket(key)
         count += 1
@@ -330,9 +326,9 @@ def _find_groups(tree: Tree, elements: int, page: Page, keys: Any) -> None:
 @compiled
 def _find_paths(tree: Tree, blocks: int, page: Page, keys: Any) -> None:
     for number in range(blocks):
-        element, key = tree.blocks[number, ELEMENT], _U(_FNV)
+        element, key = tree.blocks[number, ELEMENT], _U(FNV)
         for _ in range(3):
-            key = (key ^ _U(np.int64(tree.elements[element, SIGN]) & 0xFFFFFFFF)) * _U(_PRIME)
+            key = (key ^ _U(np.int64(tree.elements[element, SIGN]) & 0xFFFFFFFF)) * _U(PRIME)
             element = tree.elements[element, PARENT]
         slot = _slot_of(keys, key | _U(1))
         keys[slot] = key | _U(1)
@@ -349,9 +345,9 @@ def _find_paths(tree: Tree, blocks: int, page: Page, keys: Any) -> None:
 def _find_copies(tree: Tree, blocks: int, page: Page, keys: Any, counts: Any, slots: Any) -> None:
     for number in range(blocks):
         begin, end = tree.blocks[number, BEGIN], tree.blocks[number, END]
-        key = _U(_FNV) ^ _U(end - begin)
+        key = _U(FNV) ^ _U(end - begin)
         for at in range(begin, min(end, begin + 64)):
-            key = (key ^ _U(tree.text[at])) * _U(_PRIME)
+            key = (key ^ _U(tree.text[at])) * _U(PRIME)
         slot = _slot_of(keys, key | _U(1))
         keys[slot] = key | _U(1)
         slots[number] = slot
@@ -432,7 +428,7 @@ def study(tree: Tree, elements: int, blocks: int, kinds: int, scores: Scores) ->
         np.zeros(1, np.int64),
     )
     _score_names(tree, elements, scores, page)
-    _score_words(tree, blocks, scores, page, np.zeros(_FIRST_WORDS, np.int64))
+    _score_words(tree, blocks, scores, page, np.zeros(FIRST_WORDS, np.int64))
     _add_sums(tree, elements, blocks, page, np.zeros(blocks + 1), np.zeros(elements, np.bool_))
     _look_around(tree, elements, blocks, page)
     _find_copies(tree, blocks, page, np.zeros(cells, np.uint64), np.zeros(cells, np.int32), np.zeros(blocks, np.int64))

@@ -54,6 +54,10 @@ LETTERS = 12
 
 REFERENCE_BITS = 13
 
+FNV, PRIME = 0xCBF29CE484222325, 0x100000001B3
+"""Start and factor of the 64-bit FNV-1a hash."""
+_MIX = 0x9E3779B97F4A7C15
+
 
 _WORDS = {
     "comment": "comment,disqus,respond, reply, replies,discussion,kommentar,feedback,forum,livefyre,guestbook",
@@ -162,9 +166,9 @@ def name_key(name: str) -> int:
 
 def reference_hash(name: bytes) -> int:
     """Return the 64-bit FNV-1a hash of a character reference's name, as the scanner computes it."""
-    value = 0xCBF29CE484222325
+    value = FNV
     for byte in name:
-        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+        value = (value ^ byte) * PRIME & 0xFFFFFFFFFFFFFFFF
     return value
 
 
@@ -233,7 +237,7 @@ def load_markup() -> Markup:
 
 def tag_slot(key: int) -> int:
     """Return the first slot to search for a tag name."""
-    return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 56
+    return (key * _MIX & 0xFFFFFFFFFFFFFFFF) >> 56
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -331,7 +335,7 @@ def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int, 
         return CUSTOM, at, key
     if at - begin > LETTERS or not known:
         return 0, at, key
-    slot = np.int64(key * _U(0x9E3779B97F4A7C15) >> _U(56))
+    slot = np.int64(key * _U(_MIX) >> _U(56))
     while markup.keys[slot] != key:
         if markup.keys[slot] == 0:
             return 0, at, key
@@ -340,10 +344,16 @@ def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int, 
 
 
 @compiled
+def name_bucket(key: int) -> int:
+    """Return the bucket of a word's hash, from 1 on."""
+    return 1 + np.int64(key * _U(_MIX) >> _U(64 - NAME_BITS))
+
+
+@compiled
 def _add_name(found: Any, key: int, letters: int) -> None:
     """Store the hash of a word of a class, id, role or itemprop."""
     if letters > 1 and found[_COUNT] < NAMES:
-        found[_FIRST_NAME + found[_COUNT]] = 1 + np.int64(key * _U(0x9E3779B97F4A7C15) >> _U(64 - NAME_BITS))
+        found[_FIRST_NAME + found[_COUNT]] = name_bucket(key)
         found[_COUNT] += 1
 
 
@@ -354,7 +364,7 @@ def _find_words(page: Bytes, at: int, end: int, markup: Markup, found: Any) -> i
     A capital after a lower-case letter begins a word.
     """
     state, groups, lower = np.int64(markup.steps[0, 0]), np.int64(0), False
-    whole, key, letters = _U(_FNV), _U(_FNV), 0
+    whole, key, letters = _U(FNV), _U(FNV), 0
     while at < end:
         byte = np.int64(page[at])
         letter = byte | 32
@@ -364,19 +374,19 @@ def _find_words(page: Bytes, at: int, end: int, markup: Markup, found: Any) -> i
                 state = np.int64(markup.steps[state, 0])
                 groups |= markup.found[state]
                 _add_name(found, key, letters)
-                key, letters = _U(_FNV), 0
+                key, letters = _U(FNV), 0
             state = np.int64(markup.steps[state, letter - 96])
             lower = byte >= 97
-            key = (key ^ _U(letter)) * _U(_PRIME)
+            key = (key ^ _U(letter)) * _U(PRIME)
             letters += 1
         else:
             state = np.int64(markup.steps[state, 0])
             lower = False
             _add_name(found, key, letters)
-            key, letters = _U(_FNV), 0
+            key, letters = _U(FNV), 0
         groups |= markup.found[state]
         if not 48 <= byte <= 57:
-            whole = (whole ^ _U(byte)) * _U(_PRIME)
+            whole = (whole ^ _U(byte)) * _U(PRIME)
     _add_name(found, key, letters)
     found[_MARKS] |= groups | markup.found[markup.steps[state, 0]]
     return whole
@@ -406,8 +416,7 @@ _TRUE, _JSON = np.frombuffer(b"true", np.uint8), np.frombuffer(b"ld+json", np.ui
 _NONE, _INVISIBLE = np.frombuffer(b"display:none", np.uint8), np.frombuffer(b"visibility:hidden", np.uint8)
 _DISPLAY, _VISIBLE = np.frombuffer(b"display:", np.uint8), np.frombuffer(b"visibility:", np.uint8)
 _FOUND, _LABELLED = np.frombuffer(b"until-found", np.uint8), np.frombuffer(b"aria-labelledby", np.uint8)
-_AT_TYPE = np.frombuffer(b'"@type"', np.uint8)
-_FNV, _PRIME = 0xCBF29CE484222325, 0x100000001B3
+_AT_TYPE = np.frombuffer(b"@type", np.uint8)
 _MARKS, _SIGN, _COUNT, _TARGET, _TARGET_END, LINK_COUNT, _FIRST_NAME = range(7)
 """Places in ``Tree.found``: facts about the current tag, and the number of links of the page."""
 
@@ -437,9 +446,9 @@ def _is_styled(page: Bytes, at: int, end: int, kind: int, styles: Any) -> bool:
     while at < end:
         while at < end and is_space(page[at]):
             at += 1
-        key, begin = _U(_FNV) ^ _U(kind), at
+        key, begin = _U(FNV) ^ _U(kind), at
         while at < end and not is_space(page[at]):
-            key = (key ^ _U(page[at])) * _U(_PRIME)
+            key = (key ^ _U(page[at])) * _U(PRIME)
             at += 1
         if at > begin and styles[_style_slot(styles, key), 1] == _U(1):
             return True
@@ -539,12 +548,12 @@ def _read_selectors(page: Bytes, at: int, end: int, hides: bool, shows: bool, st
         while begin < last:
             kind = np.int64(page[begin])
             simple = kind in (46, 35)
-            key = _U(_FNV) ^ _U(kind)
+            key = _U(FNV) ^ _U(kind)
             place = begin + 1
             while place < last and (
                 is_letter(page[place]) or 48 <= page[place] <= 57 or page[place] in (45, 95) or page[place] >= 128
             ):
-                key = (key ^ _U(page[place])) * _U(_PRIME)
+                key = (key ^ _U(page[place])) * _U(PRIME)
                 place += 1
             if simple and shows:
                 slot = _style_slot(styles, key)
@@ -604,15 +613,15 @@ def read_types(page: Bytes, at: int, end: int, markup: Markup) -> int:
     kinds = 0
     while at < end:
         at = next_byte(page, at, end, 64)
-        if at + 6 >= end or not _is_name(page, at, at + 5, _AT_TYPE[1:6]):
+        if at + 6 >= end or not _is_name(page, at, at + 5, _AT_TYPE):
             at += 1
             continue
         at += 6
         while at < end and not is_letter(page[at]) and page[at] != 125:
             at += 1
-        key = _U(_FNV)
+        key = _U(FNV)
         while at < end and is_letter(page[at]):
-            key = (key ^ _U(page[at])) * _U(_PRIME)
+            key = (key ^ _U(page[at])) * _U(PRIME)
             at += 1
         for each in range(len(markup.types)):
             if markup.types[each] == key:
@@ -707,12 +716,12 @@ def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, marku
         after, stop = _put_number(page, at + 2, end, text, place)
         if stop > place:
             return after, stop
-    key, after, found, behind = _U(0xCBF29CE484222325), at + 1, -1, 0
+    key, after, found, behind = _U(FNV), at + 1, -1, 0
     while after < end and after - at < 34:
         byte = page[after]
         if not (is_letter(byte) or 48 <= byte <= 57 or byte == _SEMICOLON):
             break
-        key = (key ^ _U(byte)) * _U(0x100000001B3)
+        key = (key ^ _U(byte)) * _U(PRIME)
         after += 1
         slot = np.int64(key >> _U(64 - REFERENCE_BITS))
         while markup.reference_keys[slot] != 0:

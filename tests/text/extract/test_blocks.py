@@ -336,7 +336,7 @@ def test_hidden_text_is_never_content(hidden, favor):
     ],
 )
 def test_text_that_readers_can_display_is_read(shown):
-    """A page that streams its content hides it until a script moves it: most of the text is no hidden text."""
+    """A page that streams its content hides it until a script moves it, so most of the text counts as displayed."""
     assert any("It took them" in text for text in texts("<p>Some text.</p>" + shown.format(STORY)))
 
 
