@@ -11,7 +11,7 @@ import gc
 import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from longcrawl.errors import show
 
@@ -58,6 +58,12 @@ def expect(kernel: Any) -> None:
     """Run the call of :func:`at_first_compile` in advance if a kernel needed later must be compiled."""
     if _at_first and kernel.is_missing():
         _call_first()
+
+
+def compile_early(kernel: Any, *arguments: Any) -> None:
+    """Compile a kernel for arguments of these types, unless another process is doing so."""
+    with suppress(Timeout):
+        kernel.compile(arguments, wait=0)
 
 
 def never_wait() -> None:
@@ -103,7 +109,7 @@ class Kernel:
         try:
             return self._entry(*arguments)
         except (_NotCompiledError, *_UNREADABLE):
-            self._compile(arguments)
+            self.compile(arguments)
             return self._entry(*arguments)
 
     def is_missing(self) -> bool:
@@ -140,7 +146,7 @@ class Kernel:
         _ours.add(dispatcher)
         return dispatcher
 
-    def _compile(self, arguments: tuple[Any, ...]) -> None:
+    def compile(self, arguments: tuple[Any, ...], wait: float | None = None) -> None:
         """Compile for the types of arguments, one process at a time, or load what another one has compiled since."""
         from numba import typeof
 
@@ -149,8 +155,8 @@ class Kernel:
             _call_first()
         gc.disable()  # it would traverse all objects of the compiler, a tenth of the time
         try:
-            lock = FileLock(Path(folder, f"{self._kept_name}.lock"), _waits["seconds"]) if folder else nullcontext()
-            with lock:
+            seconds = _waits["seconds"] if wait is None else wait
+            with FileLock(Path(folder, f"{self._kept_name}.lock"), seconds) if folder else nullcontext():
                 _thread.may_compile = True
                 try:
                     self._entry.compile(tuple(map(typeof, arguments)))
@@ -170,7 +176,7 @@ class _NotCompiledError(Exception):
 
 class _Watcher:
     def notify(self, event: Any) -> None:
-        """Interrupt compilations outside of ``Kernel._compile``, announce a slow one, and check the result."""
+        """Interrupt compilations outside of ``Kernel.compile``, announce a slow one, and check the result."""
         kernel = event.data["dispatcher"]
         if kernel not in _ours:
             return

@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.code_points import shipped_arrays
-from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.compiling import allocating, compile_early, compiled, forced_inline
 from longcrawl.kernels.memory import (
     byte_at,
     eight_at,
@@ -60,6 +60,7 @@ from longcrawl.kernels.memory import (
     put_four,
     write_places,
 )
+from longcrawl.kernels.texts import read_only
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -925,8 +926,8 @@ def _in_lines(count: int) -> Wide:
     return room[-room.ctypes.data % 64 // 8 :][:count]
 
 
-def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, Merges]:
-    """Return tables for tokens in the order of their ranks, with room for at least ``room`` other words."""
+def _make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary]:
+    """Return unfilled tables for tokens in the order of their ranks, with room for at least ``room`` other words."""
     bounds = np.zeros(len(tokens) + 1, np.int64)
     np.cumsum([len(token) for token in tokens], out=bounds[1:])
     vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(PAST_END), np.uint8), bounds)
@@ -936,17 +937,15 @@ def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, M
         arena=np.empty(int(bounds[-1]) + 4 * room + 2 * AT_ONCE * LONGEST_WORD, np.uint8),
         used=np.zeros(3, np.int64),
     )
+    return words, vocabulary
+
+
+def _fill(words: Words, vocabulary: Vocabulary) -> Merges:
+    """Enter the vocabulary and return its merges."""
     single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
     joins = list_joins(words, vocabulary, single, of_bytes)
     halves = list_halves(vocabulary, make_merges(single, of_bytes, joins))
-    return words, vocabulary, make_merges(single, of_bytes, possible_joins(joins, halves))
-
-
-def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return the ranks of the two tokens that join to each token, or -1 if lower ranks do not join it to two."""
-    _, vocabulary, merges = make_words(tokens, 0)
-    halves = list_halves(vocabulary, merges)
-    return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
+    return make_merges(single, of_bytes, possible_joins(joins, halves))
 
 
 PART = 1 << 14
@@ -983,10 +982,22 @@ class Tables(NamedTuple):
 
 def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
     """Return all tables for a pattern and for tokens in the order of their ranks."""
-    words, vocabulary, merges = make_words(tokens, room)
+    words, vocabulary = _make_words(tokens, room)
     block, together = Block(*(np.empty(AT_ONCE + 1, kind) for kind in "qQQQqqq")), make_together(AT_ONCE)
     of_one = np.empty(2 * LONGEST_WORD, np.uint32)
-    return Tables(pattern, character_classes(), words, vocabulary, merges, together, block, of_one)
+    no_merges = Merges(of_one, of_one, words.table, of_one, np.uint64(_MIX))
+    tables = Tables(pattern, character_classes(), words, vocabulary, no_merges, together, block, of_one)
+    # Another process may compile the kernels that fill the tables while this one compiles the largest.
+    bounds = vocabulary.bounds
+    compile_early(encode_texts, vocabulary.tokens, read_only(bounds), tables, 0, of_one, bounds)
+    return tables._replace(merges=_fill(words, vocabulary))
+
+
+def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """Return the ranks of the two tokens that join to each token, or -1 if lower ranks do not join it to two."""
+    tables = make_tables(0, tokens, 0)
+    halves = list_halves(tables.vocabulary, tables.merges)
+    return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
 
 
 @compiled

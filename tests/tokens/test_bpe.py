@@ -290,6 +290,14 @@ def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
         assert sum(sizes) < 1.2 * len(text)
 
 
+def test_the_kernel_is_compiled_early_for_the_types_it_encodes_with(ranks):
+    """Other types would compile it twice, ten seconds each."""
+    make_tables(PATTERNS[GPT2_PATTERN], sorted(ranks, key=ranks.__getitem__), 8)
+    compiled = len(bpe.encode_texts._entry.signatures)
+    assert len(BytePairs(ByteLevelBPE(GPT2_PATTERN, ranks, None)).encode("one text"))
+    assert len(bpe.encode_texts._entry.signatures) == compiled
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
 def test_a_word_of_50_mb_ends(engines, ranks, run):
