@@ -29,7 +29,7 @@ from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.text import identify, rpv2
 from longcrawl.text import languages as _language_codes
-from longcrawl.text.extract import stage
+from longcrawl.text.extract import stage, structured_data
 from longcrawl.text.gopher import pages
 from longcrawl.text.refinedweb import url_filter
 
@@ -108,6 +108,13 @@ URLS = (
     "|/|",
 )
 BLANK = ("| |", "a| |", "a| |b", "|a |", "|\n|", "|\n |", "\n| |x", "|\t\n|", "|.|", "|…|", "|#|")
+MARKUP = (
+    *("|<a |", "<a |a|", "<a |a=|", '<a |a="|', "<a |a = |", "|<!--|", "<!--|-|", "|</|", "|<script|", "|</script |"),
+    *("|<meta |", "<meta |a|", "|<time |", "<time |datetime |", "<time datetime|=|", "|<title |", "<title |a|"),
+    *("| itemprop|", "| itemprop=|", "| itemprop= |", "| itemtype = |", "| content=|", '| content="|', "| itemscope|"),
+    *("|schema.org/|", "schema.org/|a|", "schema.org/|Article|a", '|"text|', "|2021-01-01|", "|2021-01-01T00:00:00.|"),
+    *("|<div |", "|<div|", "|a|", "| |", "|éa|"),
+)
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
 HOSTS = [
@@ -238,6 +245,23 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/text/extract/stage.py:format_text": (
         stage.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
+    ),
+    **{
+        f"longcrawl/text/extract/structured_data.py:{name}": (search(pattern), repeated(*MARKUP))
+        for name, pattern in {
+            **{name: value for name, value in vars(structured_data).items() if isinstance(value, re.Pattern)},
+            "_SAME": structured_data._SAME["div"],
+        }.items()
+    },
+    "longcrawl/text/extract/structured_data.py:kind_of": (structured_data.kind_of, repeated("|/|", "|a|")),
+    "longcrawl/text/extract/structured_data.py:_is_deep": (structured_data._is_deep, repeated("|[|", "|[]|")),
+    "longcrawl/text/extract/structured_data.py:_find": (
+        lambda text: structured_data.read_passages(b"https://schema.org/Answer" + text.encode()),
+        repeated(
+            '<div itemscope itemtype="https://schema.org/Answer">|<p itemprop="text">|',
+            '|<div itemscope itemtype="https://schema.org/Answer"><p itemprop="text">|',
+            '|<div itemscope itemtype="https://schema.org/Answer"><p itemprop="text">a</p>|',
+        ),
     ),
     "longcrawl/text/identify.py:_stream_safe": (
         arrow(identify._stream_safe),

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal["article", "post", "recipe", "product"]
@@ -20,7 +21,10 @@ MAX_SCRIPT_BYTES = 1_000_000
 """Greatest total size of a page's JSON-LD; further scripts are not read."""
 MAX_DEPTH = 100
 """Greatest depth of objects and lists in JSON-LD; deeper scripts are not read."""
+MAX_ITEMS = 100_000
+"""Greatest number of attributes of microdata that are read."""
 
+_VOCABULARY = b"schema.org"
 _POSTS = ("DiscussionForumPosting", "Question", "Answer", "Comment")
 _ARTICLES = ("BlogPosting", "LiveBlogPosting", "SocialMediaPosting", "Report")
 _PRODUCTS = ("Product", "ProductGroup")
@@ -31,8 +35,8 @@ _PROPERTIES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "product": (("description",),),
 }
 """Properties with the text of an object, by kind: the first property of each group that an object has."""
-_OF_TEXTS = "articleBody|text|description|recipeIngredient|ingredients|recipeInstructions"
-_HAS_TEXT = re.compile(rf'"(?:{_OF_TEXTS})"')
+_OF_TEXTS = frozenset(name for groups in _PROPERTIES.values() for names in groups for name in names) - {"name"}
+_HAS_TEXT = re.compile(f'"(?:{"|".join(sorted(_OF_TEXTS))})"')
 
 
 class Passage(NamedTuple):
@@ -62,11 +66,11 @@ def kind_of(name: str) -> Kind | None:
 
 # Texts.
 
-_LEAST_SIZE: Mapping[Kind, float] = {"article": 1.0, "post": 1.0, "recipe": 1.0, "product": 0.25}
-"""Least size of a page's missing texts of a kind, as a share of the size of its extracted text.
+NEARLY_EMPTY = 500
+"""Characters from which on an extracted text is complete.
 
-Extraction that found less than that failed. Smaller texts are mostly summaries for search engines, teasers and answers
-that are not the page's content.
+On pages annotated by others, texts added to longer ones were more often summaries for search engines, other answers and
+comments than content.
 """
 _PRESENT = 0.3
 """Share of a passage's 4-grams of words in the text from which on it counts as present.
@@ -82,37 +86,27 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff
 
 
 def fill_in(text: str, page: bytes) -> str:
-    """Return an extracted text with the texts of the page's structured data that it lacks.
+    """Return an extracted text with the texts of the page's structured data if it is nearly empty.
 
-    Articles, posts and recipes are added if they are at least as long as the text, and the only product's description
-    if it has a quarter of its length. They follow the text after a blank line. If the text is a part of an article's
-    body, the body takes the place of the lines that it contains.
+    They follow the text after a blank line, unless they are shorter than the text or are in it. If the text is a part
+    of an article's body, the body takes the place of the lines that it contains.
     """
-    passages = _large(read_passages(page), text) if b"schema.org" in page else []
-    if not passages:
+    if len(text) >= NEARLY_EMPTY or _VOCABULARY not in page:
         return text
-    words = _words(text)
+    words, passages = _words(text), read_passages(page)
     for passage in passages:
-        body = _words(passage.text) if passage.kind == "article" and len(passage.text) >= _LONGER * len(text) else ()
-        if body and words and _Present(body).share(words) >= _CONTAINED:
-            return _with_body(text, passage.text, _Present(body))
+        if words and passage.kind == "article" and len(passage.text) >= _LONGER * len(text):
+            body = _Present(_words(passage.text))
+            if body.share(words) >= _CONTAINED:
+                return _with_body(text, passage.text, body)
     present, missing = _Present(words), set[Passage]()
     for passage in sorted(passages, key=lambda passage: -len(passage.text)):
         own = _words(passage.text)
         if own and present.share(own) < _PRESENT:
             present.add(own)
             missing.add(passage)
-    added = _large([passage for passage in passages if passage in missing], text)
-    return "\n\n".join(filter(None, (text, *(passage.text for passage in added))))
-
-
-def _large(passages: Sequence[Passage], text: str) -> list[Passage]:
-    """Return the passages of each kind that together are large enough to be added to a text."""
-    sizes = {kind: sum(len(passage.text) for passage in passages if passage.kind == kind) for kind in _LEAST_SIZE}
-    large = {kind for kind, size in sizes.items() if size >= _LEAST_SIZE[kind] * len(text)}
-    if sum(passage.kind == "product" for passage in passages) > 1:
-        large.discard("product")
-    return [passage for passage in passages if passage.kind in large]
+    added = [passage.text for passage in passages if passage in missing]
+    return "\n\n".join(filter(None, (text, *added))) if sum(map(len, added)) >= len(text) else text
 
 
 def _words(text: str) -> list[str]:
@@ -147,12 +141,15 @@ def _grams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
 
 
 def _with_body(text: str, body: str, present: _Present) -> str:
-    """Replace the lines that a body contains by the body; it follows the text if it contains no whole line."""
+    """Replace the lines that a body contains by the body; it follows the text if it contains no whole line.
+
+    Lines of fewer than four words before it, such as a title, are kept.
+    """
     before, after = list[str](), list[str]()
     found = False
     for line in text.split("\n"):
         words = _words(line)
-        if words and present.share(words) >= _CONTAINED:
+        if len(words) >= (1 if found else 4) and present.share(words) >= _CONTAINED:
             found = True
         else:
             (after if found else before).append(line)
@@ -209,21 +206,31 @@ def plain_text(value: str) -> str:
     'Salt & pepper'
     """
     if "&" in value and not _TAG.search(value):
-        value = html.unescape(value)
+        value = _unescape(value)
     if "<" in value:
         first, *others = _UNSEEN.split(value)
         value = first + "".join(_UNSEEN_END.split(each, maxsplit=1)[-1] for each in others)
         value = _TAG.sub("", _BREAK.sub("\n", value))
     if "&" in value:
-        value = html.unescape(value)
+        value = _unescape(value)
+    # JSON may have single surrogates, which UTF-8 cannot.
+    value = value if value.isascii() else value.encode(errors="replace").decode()
     return "\n".join(filter(None, (" ".join(line.split()) for line in value.splitlines())))
+
+
+def _unescape(value: str) -> str:
+    """Decode character references, none if one has more digits than Python converts."""
+    try:
+        return html.unescape(value)
+    except ValueError:
+        return value
 
 
 # JSON-LD.
 
 _SCRIPT_END = re.compile(rb"</script", re.IGNORECASE)
 _WRAPPERS = (("<!--", "-->"), ("//<![CDATA[", "//]]>"), ("<![CDATA[", "]]>"))
-_LONGEST_TAG = 4_000
+_LONGEST_TAG = 2_000
 
 
 def _scripts(page: bytes) -> Iterator[str]:
@@ -296,7 +303,7 @@ _HAS_TYPE = re.compile(
 _ITEM = re.compile(rb"item(?:scope|prop)")
 _HAS_SCOPE = re.compile(r"\sitemscope\b", re.IGNORECASE)
 _ITEM_TYPE = re.compile(r"""\sitemtype\s*=\s*["']?\s*([^\s"'>]+)""", re.IGNORECASE)
-_ITEM_TEXT = re.compile(rf"""\sitemprop\s*=\s*["']?(?:[^"'>]*\s)?({_OF_TEXTS})\b""", re.IGNORECASE)
+_ITEM_PROPERTIES = re.compile(r"""\sitemprop\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _CONTENT = re.compile(r"""\scontent\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _NAMES = (
     "div span p article section main body td tr tbody table li ul ol dl dd a b em strong h1 h2 h3 h4 blockquote pre "
@@ -316,7 +323,7 @@ class _Item(NamedTuple):
 
 def _items(page: bytes) -> Iterator[_Item]:
     before = -1
-    for found in _ITEM.finditer(page):
+    for found in islice(_ITEM.finditer(page), MAX_ITEMS):
         at = found.start()
         if at < before:
             continue
@@ -360,18 +367,19 @@ def _microdata(page: bytes) -> Iterator[Passage]:
         return
     scopes, ends, read_to = list[tuple[_Item, Kind | None]](), _Ends(page), 0
     for item in _items(page):
-        named = _ITEM_TEXT.search(item.tag)
         kind = None
-        if named and item.start >= read_to:
+        named = _ITEM_PROPERTIES.search(item.tag)
+        names = _OF_TEXTS.intersection("".join(named.groups("")).split()) if named else ()
+        if names and item.start >= read_to:
             while scopes and ends.of(scopes[-1][0]) <= item.start:
                 scopes.pop()
             kind = scopes[-1][1] if scopes else None
         if _HAS_SCOPE.search(item.tag):
             typed = _ITEM_TYPE.search(item.tag)
             scopes.append((item, kind_of(typed[1]) if typed else None))
-        if named and kind and any(named[1] in names for names in _PROPERTIES[kind]):
+        if kind and any(name in known for name in names for known in _PROPERTIES[kind]):
             if content := _CONTENT.search(item.tag):
-                text = plain_text(html.unescape(content[1] or content[2] or ""))
+                text = plain_text(_unescape(content[1] or content[2] or ""))
             else:
                 read_to = ends.of(item)
                 text = plain_text(page[item.stop : read_to].decode(errors="replace"))
@@ -418,7 +426,7 @@ def read_metadata(page: bytes) -> Metadata:
 
 
 def _decode(value: bytes) -> str:
-    return html.unescape(value.decode(errors="replace"))
+    return _unescape(value.decode(errors="replace"))
 
 
 def _line(value: str | None) -> str:
@@ -448,7 +456,7 @@ def _meta_tags(page: bytes) -> dict[str, str]:
         content = attributes.get("content")
         for name in ("name", "property", "itemprop"):
             if content and name in attributes:
-                found.setdefault(attributes[name].lower(), html.unescape(content))
+                found.setdefault(attributes[name].lower(), _unescape(content))
     return found
 
 
