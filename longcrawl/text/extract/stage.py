@@ -20,6 +20,7 @@ from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
 from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
+from longcrawl.text.extract.structured_data import NEARLY_EMPTY, Metadata, fill_in, read_metadata
 
 # Not IGNORECASE, with which U+017F would match an s.
 _BEGINS = r"(?:[Hh][Tt]{2}[Pp][Ss]?|[Ff][Tt][Pp])://|(?<![\w.])[Ww]{3}\.(?=[A-Za-z0-9])"
@@ -182,6 +183,14 @@ class ExtractText(Edit):
     against trafilatura's 0.764 and resiliparse's 0.784 (words; articles 0.955, 0.914 and 0.885). The model is trained
     on these pages, which are English for the most part.
 
+    If "blocks" finds fewer than 500 characters, texts of the page's JSON-LD and microdata that are at least as long are
+    added (articles, posts, recipes and products, see :func:`~longcrawl.text.extract.structured_data.fill_in`).
+
+    With ``metadata``, the columns ``title``, ``author`` and ``published`` are added, strings that are null if unknown.
+    Each comes from JSON-LD, if it describes one article, post, recipe or product; else from meta tags (``og:title``,
+    ``author``, ``article:published_time`` and the like); else from ``<title>`` or ``<time datetime>``. ``published`` is
+    a date, or a date and time, of ISO 8601 as the page has it. The column ``date`` keeps the time of the crawl.
+
     For the other engines, pages are extracted in separate processes, ``workers`` for each process that runs stages,
     which are kept for later batches and end with their parent. So a hostile page costs one page. The operating system
     enforces the limits. Time is CPU time of the process, whatever else the machine does. Memory is address space beyond
@@ -208,6 +217,7 @@ class ExtractText(Edit):
         max_newlines: greatest number of consecutive line feeds; None for no limit.
         workers: worker processes. One keeps a core busy; more are for a notebook, in which nothing else runs at the
             same time.
+        metadata: whether to add the columns ``title``, ``author`` and ``published``.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1; Barbaresi, "Trafilatura", 2021;
     Bevendorff et al., "Elastic ChatNoir", 2018 (resiliparse).
@@ -240,6 +250,7 @@ class ExtractText(Edit):
     urls: Literal["remove", "keep"] = "remove"
     max_newlines: int | None = 2
     workers: int = 1
+    metadata: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,6 +270,11 @@ class ExtractText(Edit):
         about = {"about": f"model of extract_text, trained on {pages}", "licence": "CC-BY-4.0"}
         return {MODEL.name: about | {"sha256": content_digest(str(MODEL))}}
 
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``metadata`` only if set."""
+        left_out = set() if self.metadata else {"metadata"}
+        return {name: value for name, value in super().settings().items() if name not in left_out}
+
     def prepare(self) -> None:
         """Start a worker, or load the model.
 
@@ -274,8 +290,14 @@ class ExtractText(Edit):
         """Return the table with the texts and without ``html``, and the checks of every rule.
 
         Raises:
-            StageError: there is no column ``html``, it does not contain strings, or the engine is not installed.
+            StageError: there is no column ``html``, it does not contain strings, the engine is not installed, or
+                a column of ``metadata`` exists.
         """
+        if self.metadata and (taken := [name for name in Metadata._fields if name in table.column_names]):
+            raise StageError(
+                f"extract_text.metadata adds a column {taken[0]!r}, which the documents already have: "
+                "rename or remove that column, or leave metadata out"
+            )
         check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")
         given, kind = _given_texts(table)
@@ -286,8 +308,12 @@ class ExtractText(Edit):
         failures: list[str | None] = [None] * table.num_rows
         for row, (text, failure) in zip(np.flatnonzero(chosen).tolist(), extracted, strict=True):
             texts[row], failures[row] = text, failure
+            if self.engine == "blocks" and text is not None and len(text) < NEARLY_EMPTY:
+                texts[row] = fill_in(text, pages[row].as_buffer().to_pybytes())
         formatted = [None if text is None else format_text(text, self.urls, self.max_newlines) for text in texts]
         made = with_column(table.drop_columns("html"), "text", pa.array(formatted, kind))
+        if self.metadata:
+            made = _with_metadata(made, pages, chosen)
         return made, self._checks(sizes, np.array(failures, object), formatted)
 
     def _extract(self, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> list[Extracted]:
@@ -320,6 +346,16 @@ class ExtractText(Edit):
         lengths = pa.array([len(text or "") for text in texts], pa.int64())
         checks.append(Check("no_text", lengths, pc.greater(lengths, 0), 1, "at_least"))
         return checks
+
+
+def _with_metadata(table: pa.Table, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> pa.Table:
+    read = [
+        read_metadata(page.as_buffer().to_pybytes()) if wanted else Metadata()
+        for page, wanted in zip(pages, chosen.tolist(), strict=True)
+    ]
+    for name in Metadata._fields:
+        table = table.append_column(name, pa.array([getattr(each, name) for each in read], pa.string()))
+    return table
 
 
 def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
