@@ -111,9 +111,7 @@ BLANK = ("| |", "a| |", "a| |b", "|a |", "|\n|", "|\n |", "\n| |x", "|\t\n|", "|
 MARKUP = (
     *("|<a |", "<a |a|", "<a |a=|", '<a |a="|', "<a |a = |", "|<!--|", "<!--|-|", "|</|", "|<script|", "|</script |"),
     *("|<meta |", "<meta |a|", "|<time |", "<time |datetime |", "<time datetime|=|", "|<title |", "<title |a|"),
-    *("| itemprop|", "| itemprop=|", "| itemprop= |", "| itemtype = |", "| content=|", '| content="|', "| itemscope|"),
-    *("|schema.org/|", "schema.org/|a|", "schema.org/|Article|a", '|"text|', "|2021-01-01|", "|2021-01-01T00:00:00.|"),
-    *("|<div |", "|<div|", "|a|", "| |", "|éa|"),
+    *("</div|<|", "|a= |", "|/ |", "| //|", "|a|", "| |", "|éa|"),
 )
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
@@ -248,20 +246,12 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     ),
     **{
         f"longcrawl/text/extract/structured_data.py:{name}": (search(pattern), repeated(*MARKUP))
-        for name, pattern in {
-            **{name: value for name, value in vars(structured_data).items() if isinstance(value, re.Pattern)},
-            "_SAME": structured_data._SAME["div"],
-        }.items()
+        for name, pattern in vars(structured_data).items()
+        if isinstance(pattern, re.Pattern)
     },
-    "longcrawl/text/extract/structured_data.py:kind_of": (structured_data.kind_of, repeated("|/|", "|a|")),
-    "longcrawl/text/extract/structured_data.py:_is_deep": (structured_data._is_deep, repeated("|[|", "|[]|")),
-    "longcrawl/text/extract/structured_data.py:_find": (
-        lambda text: structured_data.read_passages(b"https://schema.org/Answer" + text.encode()),
-        repeated(
-            '<div itemscope itemtype="https://schema.org/Answer">|<p itemprop="text">|',
-            '|<div itemscope itemtype="https://schema.org/Answer"><p itemprop="text">|',
-            '|<div itemscope itemtype="https://schema.org/Answer"><p itemprop="text">a</p>|',
-        ),
+    "longcrawl/text/extract/structured_data.py:_types": (
+        lambda text: structured_data._types({"@type": text}),
+        repeated("|/|"),
     ),
     "longcrawl/text/identify.py:_stream_safe": (
         arrow(identify._stream_safe),
