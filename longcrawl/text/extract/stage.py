@@ -183,13 +183,15 @@ class ExtractText(Edit):
     against trafilatura's 0.764 and resiliparse's 0.784 (words; articles 0.955, 0.914 and 0.885). The model is trained
     on these pages, which are English for the most part.
 
-    If "blocks" finds fewer than 500 characters, texts of the page's JSON-LD and microdata that are at least as long are
-    added (articles, posts, recipes and products, see :func:`~longcrawl.text.extract.structured_data.fill_in`).
+    If "blocks" finds fewer than 500 characters, texts of the page's JSON-LD and microdata that it lacks are added if
+    they are together at least as long: bodies of articles, posts, questions, answers and comments, recipes and
+    descriptions of products.
 
-    With ``metadata``, the columns ``title``, ``author`` and ``published`` are added, strings that are null if unknown.
-    Each comes from JSON-LD, if it describes one article, post, recipe or product; else from meta tags (``og:title``,
-    ``author``, ``article:published_time`` and the like); else from ``<title>`` or ``<time datetime>``. ``published`` is
-    a date, or a date and time, of ISO 8601 as the page has it. The column ``date`` keeps the time of the crawl.
+    With ``metadata``, every engine adds the columns ``title``, ``author`` and ``published``, strings that are null if
+    unknown. Each comes from JSON-LD, if it describes one article or post, recipe, product or question; else from meta
+    tags (``og:title``, ``author``, ``article:published_time`` and the like); else from ``<title>`` or
+    ``<time datetime>``. ``published`` is a date, or a date and time, of ISO 8601 as the page has it. The column
+    ``date`` keeps the time of the crawl.
 
     For the other engines, pages are extracted in separate processes, ``workers`` for each process that runs stages,
     which are kept for later batches and end with their parent. So a hostile page costs one page. The operating system

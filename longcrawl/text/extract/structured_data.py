@@ -27,7 +27,7 @@ MAX_BYTES = 1_000_000
 """Greatest total size of a page's JSON-LD, and of its texts."""
 MAX_DEPTH = 100
 """Greatest depth of JSON-LD and of nested items of microdata; deeper scripts and items are not read."""
-MAX_ITEMS = 10_000
+MAX_ITEMS = 2_000
 """Greatest number of items of microdata, and of texts."""
 
 _PRESENT = 0.3

@@ -12,6 +12,7 @@ from longcrawl.run.recipe import parse_recipe
 from longcrawl.text.extract.structured_data import (
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_ITEMS,
     NEARLY_EMPTY,
     Metadata,
     fill_in,
@@ -90,6 +91,9 @@ def test_values_as_plain_text(value, expected):
         (LONG, script({"@type": "Product", "description": LAMP * 40}), LONG),
         ("", script({"@type": "Comment", "text": LAMP[:60]}, {"@type": "Comment", "text": LAMP}), LAMP),
         ("", script({"@type": "Comment", "text": LAMP}, {"@type": "Comment", "text": KETTLE}), f"{LAMP}\n\n{KETTLE}"),
+        (LONG[:450], script({"@type": "Article", "articleBody": LONG[:1000]}), LONG[:1000]),
+        ("", script({"@type": "Product", "description": LAMP}) + item("Product", f'<p itemprop="description">{LAMP}'),
+         LAMP),
         (f"The ferry\n{LONG[:150]}\nRead on", script({"@type": "Article", "articleBody": LONG}),
          f"The ferry\n\n{LONG}\n\nRead on"),
         ("Kettle", "<p>schema.org</p>", "Kettle"),
@@ -136,23 +140,26 @@ SCOPE, TEXT = '<div itemscope itemtype="https://schema.org/Comment">', '<p itemp
     [
         script(raw=f'{{"@type":"Product","description":"{"a " * MAX_BYTES}"}}'),
         script(raw=f"[{','.join([OBJECT] * 40_000)}]"),
+        script(raw=OBJECT) * 3_000,
         script(raw="[" * 100_000 + OBJECT + "]" * 100_000),
         script(raw="[" * MAX_DEPTH + OBJECT + "]" * MAX_DEPTH),
         '<script type="application/ld+json">' * 10_000,
         SCOPE * 5_000,
         SCOPE + TEXT * 10_000,
         (SCOPE + TEXT) * 4_000,
+        SCOPE + f"{TEXT}a b c d</p>" * 3_000 + "</div>",
+        f"{SCOPE}{TEXT}a b c d</p></div>" * 3_000,
         "<ld+json" * 50_000,
         "https://schema.org/Comment" + "itemprop" * 50_000,
         "<meta " * 50_000 + "<time " * 50_000 + "<title " * 50_000,
         "<meta " + 'a="' * 100_000 + ">",
     ],
-    ids=range(12),
+    ids=range(15),
 )
 def test_hostile_pages_take_bounded_time(page):
     page = f"https://schema.org {page}".encode()
     started = time.process_time()
-    assert read_passages(page) == []
+    assert sum(map(len, read_passages(page))) < 10 * MAX_ITEMS
     assert read_metadata(page) == Metadata()
     assert time.process_time() - started < 2
 
