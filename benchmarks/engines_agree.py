@@ -45,6 +45,7 @@ def settings(data: Path) -> dict[str, list[str]]:
         "gpt-simple": [short, tokenize],
         "datatrove": [short, tokenize],
         "refinedweb": [f"source.data_files={archives}", *own],
+        "refinedweb-blocks": [f"source.data_files={archives}", *own],
         "refinedweb-multilingual": [f"source.data_files={archives}", *own],
     }
 

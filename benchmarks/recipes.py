@@ -168,6 +168,7 @@ INPUTS = {
     "gpt-simple": "texts",
     "datatrove": "texts",
     "refinedweb": "archives",
+    "refinedweb-blocks": "archives",
     "refinedweb-multilingual": "archives",
 }
 """What each recipe reads."""

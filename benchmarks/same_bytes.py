@@ -47,6 +47,7 @@ SHIPPED = {
     "gpt-simple": "gpt-simple",
     "datatrove": "datatrove",
     "refinedweb": "refinedweb",
+    "refinedweb-blocks": "refinedweb",
     "refinedweb-multilingual": "refinedweb",
 }
 """Each shipped recipe, and the one whose small inputs it reads."""

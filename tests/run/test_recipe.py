@@ -76,6 +76,7 @@ def test_these_recipes_are_shipped():
         "longcrawl64-select",
         "quickstart",
         "refinedweb",
+        "refinedweb-blocks",
         "refinedweb-multilingual",
     ]
 

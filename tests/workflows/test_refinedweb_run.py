@@ -125,6 +125,14 @@ def test_the_stages_are_those_of_the_paper_in_its_order():
         assert [label for label, _ in lc.load_recipe(name).stages] == STAGES
 
 
+def test_the_recipe_for_new_crawls_differs_in_its_engine_alone():
+    paper, new = (lc.load_recipe(name).as_dict() for name in ("refinedweb", "refinedweb-blocks"))
+    paper["stages"][1]["extract_text"]["engine"] = "blocks"
+    assert [new[key] for key in ("source", "stages", "parts", "outputs")] == [
+        paper[key] for key in ("source", "stages", "parts", "outputs")
+    ]
+
+
 def command(name: str, source: Path, out: Path) -> list[str]:
     sets = [word for each in settings(source) for word in ("--set", each)]
     return [sys.executable, "-m", "longcrawl", "run", name, "--out", str(out), "--num-proc", "2", *sets]
