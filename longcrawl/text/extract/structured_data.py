@@ -145,7 +145,7 @@ def _value_text(value: Any) -> str:
 
 
 def plain_text(value: str) -> str:
-    """Return the text of HTML, or of text with line breaks; references may be escaped twice without markup.
+    """Return the text of HTML or of text with line breaks; markup and references may be escaped once more.
 
     >>> plain_text("&lt;p&gt;Salt &amp;amp; pepper&lt;/p&gt;")
     'Salt & pepper'
@@ -234,9 +234,7 @@ def _microdata(page: bytes) -> list[Node]:
         if tag[1]:
             depths[name] -= depths[name] > 0
             while (name, depths[name]) in opened:
-                ended = opened.popitem()[1]
-                if ended.properties:
-                    _add(ended, f"<p>{page[ended.start : tag.start()].decode(errors='replace')}")
+                _add_text(opened.popitem()[1], page, tag.start())
             continue
         place = name, depths[name]
         depths[name] += name not in _VOID
@@ -250,7 +248,8 @@ def _microdata(page: bytes) -> list[Node]:
         if "itemscope" in attributes:
             items.append({"@type": attributes.get("itemtype", "").split()})
             _add(this, items[-1])
-            opened[place] = _Open(items[-1], frozenset(), tag.end())
+            if name not in _VOID:
+                opened[place] = _Open(items[-1], frozenset(), tag.end())
         elif "content" in attributes:
             _add(this, attributes["content"])
         elif this.properties and name not in _VOID and not any(each.properties for each in opened.values()):
@@ -261,6 +260,11 @@ def _microdata(page: bytes) -> list[Node]:
 def _add(element: _Open, value: Any) -> None:
     for name in element.properties:
         element.item.setdefault(name, []).append(value)
+
+
+def _add_text(element: _Open, page: bytes, end: int) -> None:
+    if element.properties:
+        _add(element, f"<p>{page[element.start : end].decode(errors='replace')}")
 
 
 def _attributes(tag: bytes) -> dict[str, str]:
@@ -311,10 +315,9 @@ def _iso_date(value: str | None) -> str | None:
     """Return a date, or a date and time with a T between them, None if it is not valid."""
     value = (value or "").strip().replace(" ", "T", 1).replace(" ", "")
     try:
-        datetime.fromisoformat(value)
+        return value if value[10:11] in ("", "T") and datetime.fromisoformat(value) else None
     except ValueError:
         return None
-    return value
 
 
 def _meta_tags(page: bytes) -> dict[str, str]:

@@ -59,7 +59,7 @@ def item(kind: str, inside: str) -> str:
         (item("Product", item("Offer", '<i itemprop="description">no</i>')
               + '<meta itemprop="name description" content="5 &gt; 4">'),
          ["5 > 4"]),
-        (item("Product", '<p itemprop="description">never closed'), ["never closed"]),
+        (item("Product", '<img itemscope><p itemprop="description">never closed'), ["never closed"]),
         ('<p itemprop="text">of nothing</p> https://schema.org/Comment', []),
     ],
 )  # fmt: skip
@@ -123,6 +123,7 @@ DATED = '<meta property="article:published_time" content="2021-02-03T04:05:06Z">
                             {"@id": "#a", "name": "Y"}]}),
          ("x", "Y", None)),
         ('<meta name="date" content="2021-02-30"><time datetime="3 May"></time>', (None, None, None)),
+        (script({"@type": "Recipe", "name": "\ud800", "datePublished": "2021-02-03\ud80010:00"}), ("?", None, None)),
         ('<meta name="author" content="https://example.org/ada"><time class="a" datetime="2019-05-03 10:00">now</time>',
          (None, None, "2019-05-03T10:00")),
     ],
