@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from longcrawl.run import engines, samples
     from longcrawl.run.card.write import Card, card
     from longcrawl.run.first_recipe import first_recipe
-    from longcrawl.run.job import run
+    from longcrawl.run.job import preview_run, run
     from longcrawl.run.manifest import RunSummary
     from longcrawl.run.plan import ClusterPlan, Plan, plan, plan_cluster
-    from longcrawl.run.preview import preview_run
     from longcrawl.run.recipe import Recipe, load_recipe, recipes
     from longcrawl.run.takedown import Takedown, takedown
     from longcrawl.run.tokenize_files import tokenize

@@ -121,9 +121,7 @@ def run(
     if master is not None and engine != "spark":
         raise RunError(f"--master {master} is for the engine spark: add --engine spark")
     if dry_run:
-        from longcrawl.run.preview import preview_run
-
-        answer(preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
+        answer(lc.preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
         return
     engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():

@@ -20,7 +20,7 @@ from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
 from longcrawl.kernels.compiling import at_first_compile, count_compiled
-from longcrawl.run.compile_ahead import documents, made_up
+from longcrawl.run.compile_ahead import apply_made_up, documents, made_up
 from longcrawl.run.engines.local import map_tasks, usable_cpus
 from longcrawl.run.recipe import parse_recipe
 
@@ -31,14 +31,33 @@ SHAPES: dict[str, Sequence[Any]] = {
     "rectangle": [{"truncate": {"n": 64}}, {"shuffle": {"seed": 0}}, {"roll": {"seed": 0}}, {"rectangle": {}}],
 }
 """What follows on tokens, the output last."""
-APPLIED = (
-    ("gopher_quality", "gopher_repetition", "fine_web_quality"),
-    ("line_corrections", "c4_quality"),
-    ("personal_data",),
-    ("signals",),
-    ("extract_text",),
+MADE_UP = {
+    "exam.txt": documents()["text"][0].as_py(),
+    "lists/porn/domains": "example1.org\n",
+    "lists/porn/urls": "example2.org/page\n",
+    "nested.jsonl": '{"text": "one", "metadata": {"url": "http://www.example.org"}}\n',
+    "lines.txt": "\n".join(documents()["text"].to_pylist()),
+}
+"""Files that tasks read."""
+VERIFIED = {"unit": "word", "bands": 20, "rows": 5, "verify": 0.5, "min_size_ratio": 0.5}
+APPLIED: Sequence[Sequence[tuple[str, dict[str, Any]]]] = (
+    [("gopher_quality", {}), ("gopher_repetition", {}), ("fine_web_quality", {})],
+    [("line_corrections", {}), ("c4_quality", {})],
+    [("personal_data", {})],
+    [("signals", {})],
+    [("extract_text", {"engine": "blocks"})],
+    [("min_hash", VERIFIED | {"linkage": linkage}) for linkage in ("single", "star")],
+    *([("exact_substring", {"unit": unit, "tokenizer": "tokenizer.json"})] for unit in UNITS),
+    [("tokenize", {"tokenizer": "nfc.json"})],
+    [("lexical_dependency", {"train_documents": None})],
+    [("decontaminate", {"against": ["exam.txt"], "ngram": 5, "policy": "cut"})],
+    [("url_filter", {"lists": "lists", "categories": ["porn"]})],
 )
 """Stages that are applied to made-up documents; those of a task share kernels."""
+READ: Sequence[tuple[str, dict[str, str]]] = (
+    ("text", {"data_files": "nested.jsonl", "url_field": "metadata.url"}),
+    ("text", {"data_files": "lines.txt", "unit": "line"}),
+)
 
 
 def compile_kernels(num_proc: int | None = None) -> str:
@@ -55,21 +74,23 @@ def compile_kernels(num_proc: int | None = None) -> str:
 
 def tasks() -> list[Callable[[Path], object]]:
     """Return functions of a folder that compile kernels, in tasks that share few; the longest tasks are first."""
-    written = [partial(write, shape) for shape in SHAPES]
-    searched = [partial(search, unit) for unit in UNITS]
     applied = [partial(apply, stages) for stages in APPLIED]
-    fitted = [normalize, find_long_range, relate, score_by_classifier]
-    others = [decontaminate, filter_urls, read_lines, read_archive, read_release]
-    return [explain, *applied, compare, verify_pairs, *written, *searched, *fitted, *others]
+    written = [partial(write, shape) for shape in SHAPES]
+    read = [partial(read_all, *each) for each in READ]
+    return [explain, *applied, compare, *written, relate, score_by_classifier, *read, read_archive, read_release]
 
 
 def prepare(folder: Path) -> None:
-    """Write made-up documents and a tokenizer trained on them."""
+    """Write made-up documents, a tokenizer trained on them, and one that also normalises texts to NFC."""
     table = documents()
-    with (folder / "documents.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+    lines = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+    for name, content in (MADE_UP | {"documents.jsonl": lines}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, "utf-8")
     trained = lc.tokens.Tokenize("trained", vocabulary_size=300).fit([table], str(folder / "trained"))
-    Path(trained.tokenizer).rename(folder / "tokenizer.json")
+    tokenizer = Path(trained.tokenizer).rename(folder / "tokenizer.json")
+    normalized = json.loads(tokenizer.read_text("utf-8")) | {"normalizer": {"type": "NFC"}}
+    (folder / "nfc.json").write_text(json.dumps(normalized), "utf-8")
 
 
 def explain(_: Path) -> None:
@@ -80,12 +101,13 @@ def explain(_: Path) -> None:
         str(lc.text.explain(text, stages, "en"))
 
 
-def apply(stages: Sequence[str], _: Path) -> None:
+def apply(stages: Sequence[tuple[str, dict[str, Any]]], folder: Path) -> None:
     """Apply stages to made-up documents."""
-    for stage in (STAGES.make(name, {"engine": "blocks"} if name == "extract_text" else {}) for name in stages):
-        stage.apply(made_up())
-        if stage.edits:
-            stage.trace(made_up())
+    for name, settings in stages:
+        table, stage = made_up() if name == "extract_text" else documents(), STAGES.make(name, settings)
+        apply_made_up(stage, table, folder)
+        if stage.edits and stage.needs == "batch":
+            stage.trace(table)
 
 
 def compare(folder: Path) -> None:
@@ -97,39 +119,6 @@ def compare(folder: Path) -> None:
     lc.dedup.MinHash(unit="word", against=(str(folder / "min_hash"),)).resolve(sketches)
     tokens = lc.dedup.MinHash(tokenizer=str(folder / "tokenizer.json"))
     tokens.resolve(tokens.sketch(documents()))
-
-
-def verify_pairs(_: Path) -> None:
-    """Find nearly equal documents and compare their n-grams."""
-    for linkage in ("single", "star"):
-        survey = lc.dedup.MinHash(unit="word", bands=20, rows=5, verify=0.5, linkage=linkage, min_size_ratio=0.5)
-        survey.resolve(survey.sketch(documents()))
-
-
-def search(unit: Any, folder: Path) -> None:
-    """Find passages that occur twice."""
-    survey = lc.dedup.ExactSubstring(unit=unit, tokenizer=str(folder / "tokenizer.json"))
-    survey.edit_spans(documents(), survey.resolve(survey.sketch(documents())))
-
-
-def normalize(folder: Path) -> None:
-    """Encode by a tokenizer that normalises texts to NFC."""
-    document = json.loads((folder / "tokenizer.json").read_text())
-    path = folder / "nfc.json"
-    path.write_text(json.dumps(document | {"normalizer": {"type": "NFC"}}))
-    lc.tokens.Tokenize(str(path)).apply(documents())
-
-
-def decontaminate(folder: Path) -> None:
-    """Look documents up in an evaluation set."""
-    exam = folder / "exam.txt"
-    exam.write_text("\n".join(documents()["text"].to_pylist()[0].splitlines()))
-    lc.dedup.Decontaminate(against=(str(exam),), ngram=5, policy="cut").apply(documents())
-
-
-def find_long_range(folder: Path) -> None:
-    """Measure what is far in documents."""
-    lc.long.LexicalDependency(train_documents=None).fit([documents()], str(folder)).prepare()
 
 
 def score_by_classifier(folder: Path) -> None:
@@ -147,25 +136,6 @@ def relate(folder: Path) -> None:
     for method in ("path", "tree"):
         STAGES.make("related", {"method": method}).fit([documents()], str(folder)).prepare()
     lc.tokens.Buckets((8,), planner="interleaved", chunk_tokens=2).plan([9, 3, 2])
-
-
-def filter_urls(folder: Path) -> None:
-    """Look URLs up in block lists."""
-    listed = folder / "lists" / "porn"
-    listed.mkdir(parents=True)
-    (listed / "domains").write_text("example1.org\n")
-    (listed / "urls").write_text("example2.org/page\n")
-    lc.text.UrlFilter(lists=str(listed.parent), categories=("porn",)).apply(documents())
-
-
-def read_lines(folder: Path) -> None:
-    """Read each line of a text file as a document, and a field inside an object of JSON lines."""
-    nested = folder / "nested.jsonl"
-    nested.write_text('{"text": "one", "metadata": {"url": "http://www.example.org"}}\n')
-    _read_all("text", {"data_files": str(nested), "url_field": "metadata.url"})
-    lines = folder / "lines.txt"
-    lines.write_text("\n".join(documents()["text"].to_pylist()))
-    _read_all("text", {"data_files": str(lines), "unit": "line"})
 
 
 def read_release(folder: Path) -> None:
@@ -186,10 +156,11 @@ def read_archive(folder: Path) -> None:
     record = head + block + b"\r\n\r\n"
     (folder / "pages.warc").write_bytes(record)
     (folder / "pages.warc.gz").write_bytes(gzip.compress(record) * 20)
-    _read_all("warc", {"data_files": str(folder / "pages.warc*")})
+    read_all("warc", {"data_files": "pages.warc*"}, folder)
 
 
-def _read_all(name: str, settings: dict[str, Any]) -> None:
+def read_all(name: str, settings: dict[str, Any], _: Path) -> None:
+    """Read all documents of a source."""
     source = make_source(name, settings)
     for part in source.splits()["train"]:
         list(source.read(part, BadFiles()))
@@ -207,10 +178,9 @@ def write(shape: str, folder: Path) -> None:
         "outputs": output,
         "card": {"pretty_name": "Warm"},
     }
-    with chdir(folder):
-        lc.run(parse_recipe(spec), shape)
-        for batch in _read(shape, folder / shape / shape):
-            np.asarray(batch)
+    lc.run(parse_recipe(spec), shape)
+    for batch in _read(shape, folder / shape / shape):
+        np.asarray(batch)
 
 
 def _read(shape: str, written: Path) -> Iterator[Any]:
@@ -226,6 +196,6 @@ def _read(shape: str, written: Path) -> Iterator[Any]:
 
 def _compile(folder: Path, number: int) -> int:
     before = count_compiled()
-    with redirect_stderr(io.StringIO()), at_first_compile(lambda: None):  # its runs need no helper
+    with chdir(folder), redirect_stderr(io.StringIO()), at_first_compile(lambda: None):  # its runs need no helper
         tasks()[number](folder)
     return count_compiled() - before

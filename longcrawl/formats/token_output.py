@@ -15,8 +15,8 @@ from longcrawl.core.outputs import OrderedWriter, Output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
 from longcrawl.formats.order import check_heldout
+from longcrawl.formats.shards.shard import INPUT_IDS
 from longcrawl.formats.shards.writing import TokenType
-from longcrawl.formats.token_rows import INPUT_IDS
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenize import LOSS_MASK, MASKED, Tokenize
 

@@ -34,8 +34,8 @@ from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unr
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple
+from longcrawl.formats.shards.shard import FOUND, ORIGINS
 from longcrawl.formats.shards.spec import FORMATS, KIND, STARTS
-from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
 from longcrawl.io.file_systems import fetch, fetch_spans
 from longcrawl.io.files import reread_when_changed

@@ -27,8 +27,8 @@ from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, LongCrawlError, listed
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.source import read_rows
+from longcrawl.formats.shards.shard import FOUND
 from longcrawl.formats.shards.spec import named_split
-from longcrawl.formats.token_rows import FOUND
 from longcrawl.loading import feed
 from longcrawl.run.engines.local import usable_cpus
 from longcrawl.urls import is_url

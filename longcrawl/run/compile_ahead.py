@@ -97,7 +97,7 @@ def compile_stages(named: Sequence[tuple[str, Mapping[str, Any]]], folder: Path)
         blocked = []
         for stage in waiting:
             try:
-                _apply(stage, table, folder)
+                apply_made_up(stage, table, folder)
             except Timeout:
                 blocked.append(stage)
             except (LongCrawlError, OSError, LookupError, pa.ArrowException):  # cannot be compiled ahead
@@ -107,7 +107,8 @@ def compile_stages(named: Sequence[tuple[str, Mapping[str, Any]]], folder: Path)
         waiting = blocked
 
 
-def _apply(stage: Stage, table: pa.Table, folder: Path) -> None:
+def apply_made_up(stage: Stage, table: pa.Table, folder: Path) -> None:
+    """Fit and apply a stage to documents, or have a survey decide about them."""
     fitted = stage.fit([table], str(folder))
     fitted.prepare()
     if isinstance(fitted, SpanSurvey):

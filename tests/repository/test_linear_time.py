@@ -367,7 +367,7 @@ OWN: dict[str, str] = {
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
     "longcrawl/text/gopher/words.py:_properties": "a file of the package",
     "longcrawl/core/registry.py:_without_marks": "source code of longcrawl",
-    "longcrawl/run/preview.py:_PACKAGE": "messages about missing packages",
+    "longcrawl/run/job.py:_PACKAGE": "messages about missing packages",
     "longcrawl/io/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
 

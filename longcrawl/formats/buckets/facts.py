@@ -23,10 +23,9 @@ from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.write import ComposedOutput, bucket_identity, composition_numbers, composition_of
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX as MASK
 from longcrawl.formats.rectangle.write import Layout, lay_out, write_band
-from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, Documents
+from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, Documents, token_table
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_beginning
-from longcrawl.formats.token_rows import token_table
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.tokens.measures import combine, legend_of, measure
 from longcrawl.tokens.plan import JOINED, Plan, joined_pieces

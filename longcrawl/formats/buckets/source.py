@@ -12,7 +12,7 @@ import pyarrow as pa
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.buckets.spec import DESCRIPTION, Composed, ComposedBucket, open_composed
-from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, TOKENS
+from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, TOKENS, list_column
 from longcrawl.sources.files import absolute
 from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
 
@@ -117,14 +117,9 @@ def _table(bucket: ComposedBucket, samples: "np.ndarray[Any, np.dtype[np.int64]]
         "id": pa.array([f"{bucket.path}:{sample}" for sample in samples.tolist()], pa.string()),
         "capacity": pa.array(np.full(len(samples), bucket.capacity)),
         "domain": pa.array([bucket.domain] * len(samples), pa.string()),
-        TOKENS: _lists(lengths, found.tokens[filled]),
+        TOKENS: list_column(lengths, found.tokens[filled]),
         N_TOKENS: pa.array(lengths),
-        "seq_lengths": _lists(pieces, np.concatenate(found.piece_sizes).astype(np.int32)),
-        LOSS_MASK: _lists(lengths, found.loss_mask[filled]),
+        "seq_lengths": list_column(pieces, np.concatenate(found.piece_sizes).astype(np.int32)),
+        LOSS_MASK: list_column(lengths, found.loss_mask[filled]),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
-
-
-def _lists(lengths: "np.ndarray[Any, np.dtype[np.int64]]", values: "np.ndarray[Any, Any]") -> pa.Array:
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(values))

@@ -27,11 +27,10 @@ from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MA
 from longcrawl.formats.documents import UNKNOWN, folder_name
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.rectangle.write import BAND, Checksum, Layout, lay_out, write_band
-from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents, map_opened
+from longcrawl.formats.shards.shard import FOUND, N_TOKENS, ORIGINS, TOKENS, Documents, list_column, map_opened
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType, check_text_column, entries_of
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, check_masked
-from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.stored_tables import GroupedTable
@@ -488,10 +487,9 @@ class ComposedWriter(TokenWriter):
             columns[DOMAIN] = table[domains]
         if self.shuffled:
             columns[SORT_KEY] = table[SORT_KEY]
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        columns |= {N_TOKENS: pa.array(lengths), TOKENS: pa.ListArray.from_arrays(offsets, pa.array(ended.tokens))}
+        columns |= {N_TOKENS: pa.array(lengths), TOKENS: list_column(lengths, ended.tokens)}
         if ended.loss_mask is not None:
-            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(ended.loss_mask.view(np.uint8)))
+            columns[LOSS_MASK] = list_column(lengths, ended.loss_mask.view(np.uint8))
         return columns
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:

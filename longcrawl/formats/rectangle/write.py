@@ -27,9 +27,8 @@ from longcrawl.errors import CorruptionError, FormatError, StageError, Tokenizer
 from longcrawl.formats import order
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
-from longcrawl.formats.shards.shard import TOKENS
+from longcrawl.formats.shards.shard import FOUND, TOKENS, token_table
 from longcrawl.formats.token_output import TOKENIZER, TokenOutput, TokenWriter, check_masked, decode_beginning
-from longcrawl.formats.token_rows import FOUND, token_table
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
 from longcrawl.io.stored_tables import read_table, table_writer, write_table

@@ -15,11 +15,10 @@ from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verifi
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
 from longcrawl.errors import CorruptionError, as_lines, printable
 from longcrawl.formats.order import counts_of_split, describe_order
-from longcrawl.formats.shards.shard import OVERLAP, Documents, TokenShard
+from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, token_table
 from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.token_output import decode_beginning
-from longcrawl.formats.token_rows import ORIGINS, token_table
 from longcrawl.io.stored_tables import read_row, read_table, write_table
 from longcrawl.tokens.tokenize import LOSS_MASK
 

@@ -29,6 +29,40 @@ BLOCK_TOKENS = 1 << 22
 """Tokens processed at a time, unless one document has more."""
 LIST_LIMIT = (1 << 31) - 1
 """Most values in an Arrow list column."""
+INPUT_IDS = "input_ids"
+ORIGINS = ("id", "url", "language")
+"""Columns that identify the document of a row, if the output records them."""
+FOUND = ("date", "source", "file", "offset")
+"""Columns with the date and place a document was found, recorded in addition to ``ORIGINS``."""
+
+
+def list_column(lengths: npt.NDArray[np.int64], values: "npt.NDArray[Any] | pa.Array") -> pa.Array:
+    """Return lists of these lengths, whose values are end to end."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values if isinstance(values, pa.Array) else pa.array(values))
+
+
+def token_table(
+    origins: pa.Table,
+    tokens: npt.NDArray[Any],
+    lengths: npt.NDArray[np.int64],
+    loss_mask: npt.NDArray[np.bool_] | None = None,
+    **others: Any,
+) -> pa.Table:
+    """Build a table of the form that :meth:`longcrawl.core.outputs.TokenRows.read` yields.
+
+    ``origins`` has a row for each row of tokens, whose ids are below 2**31 and end to end. ``lengths`` are int64,
+    tokens in each row, and ``others`` are further columns.
+
+    >>> token_table(pa.table({"id": ["a"]}), np.array([5, 6], np.uint16), np.array([2])).to_pylist()
+    [{'id': 'a', 'n_tokens': 2, 'input_ids': [5, 6]}]
+    """
+    columns = {name: origins[name] for name in origins.column_names} | others
+    columns[N_TOKENS] = pa.array(lengths, pa.int64())
+    columns[INPUT_IDS] = list_column(lengths, pa.array(tokens).cast(pa.int32()))
+    if loss_mask is not None:
+        columns[LOSS_MASK] = list_column(lengths, loss_mask)
+    return pa.table(columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +90,11 @@ class Documents:
                 f"{len(self.lengths):,} documents have {len(self.tokens):,} tokens, a list column holds "
                 f"{LIST_LIMIT:,}: read the shard as arrays, shard.tokens and shard.ends"
             )
-        offsets = pa.array(np.concatenate([[0], np.cumsum(self.lengths)]), pa.int32())
-        columns = {
-            TOKENS: pa.ListArray.from_arrays(offsets, pa.array(self.tokens)),
-            N_TOKENS: pa.array(self.lengths, pa.int64()),
-        }
+        columns = {TOKENS: list_column(self.lengths, self.tokens), N_TOKENS: pa.array(self.lengths, pa.int64())}
         if self.overlaps is not None:
             columns[OVERLAP] = pa.array(self.overlaps, pa.uint32())
         if self.loss_mask is not None:
-            flags = pa.array(self.loss_mask, LOSS_MASK_TYPE.value_type)
-            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, flags)
+            columns[LOSS_MASK] = list_column(self.lengths, pa.array(self.loss_mask, LOSS_MASK_TYPE.value_type))
         others = {} if self.others is None else {name: self.others[name] for name in self.others.column_names}
         return pa.table(columns | others)
 

@@ -17,11 +17,10 @@ from longcrawl.errors import StageError
 from longcrawl.formats import order
 from longcrawl.formats.documents import folder_name
 from longcrawl.formats.shards import gpt_simple, nanogpt
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
+from longcrawl.formats.shards.shard import FOUND, N_TOKENS, ORIGINS, OVERLAP, TOKENS, Documents, list_column
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, entries_of, spilled_columns, stored_type, token_bytes
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
-from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, write_text
 from longcrawl.io.stored_tables import write_table
@@ -285,9 +284,8 @@ class ShardWriter(TokenWriter):
 
 
 def _window_starts(windows: pa.Array) -> pa.Array:
-    sizes = np.cumsum(pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False))
-    ends = pa.array(np.concatenate([[0], sizes]), pa.int32())
-    return pa.ListArray.from_arrays(ends, pc.struct_field(windows.flatten(), "start"))
+    lengths = pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False)
+    return list_column(lengths, pc.struct_field(windows.flatten(), "start"))
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

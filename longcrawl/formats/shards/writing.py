@@ -17,8 +17,17 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import SORT_KEY, column, with_column
 from longcrawl.errors import FormatError, StageError, warn_user
 from longcrawl.formats.order import copy_values
-from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, check_word
-from longcrawl.formats.token_rows import FOUND, ORIGINS
+from longcrawl.formats.shards.shard import (
+    FOUND,
+    LIST_LIMIT,
+    N_TOKENS,
+    ORIGINS,
+    OVERLAP,
+    TOKENS,
+    Documents,
+    check_ids,
+    check_word,
+)
 from longcrawl.io.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.io.files import checksum, partial_path, publish, remove, write_text
 from longcrawl.tokens.shape import WINDOWS, DocumentWindows, windows_of_tokens

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.formats.token_rows import token_table
+from longcrawl.formats.shards.shard import token_table
 
 ROWS = st.lists(st.lists(st.tuples(st.integers(0, 65_535), st.booleans()), max_size=5), max_size=6)
 

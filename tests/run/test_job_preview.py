@@ -10,7 +10,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
 from longcrawl.run.first_recipe import first_recipe
-from longcrawl.run.preview import preview_run
+from longcrawl.run.job import preview_run
 from longcrawl.run.recipe import parse_recipe
 
 TRAINED = ["stages.tokenize.tokenizer=trained", "stages.tokenize.vocabulary_size=300", "stages.min_tokens.n=1"]
