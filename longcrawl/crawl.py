@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl import errors
 from longcrawl.builders.longcrawl import first_cause, load
 from longcrawl.core import ledger, stages
 from longcrawl.core.batches import Check, in_one_chunk, with_column
@@ -24,16 +25,7 @@ from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.sources import SOURCES
 from longcrawl.dedup.decontaminate import Decontaminate
-from longcrawl.errors import (
-    LedgerError,
-    LongCrawlError,
-    SourceError,
-    StageError,
-    no_documents,
-    one_line,
-    quoted,
-    warn_user,
-)
+from longcrawl.errors import LedgerError, SourceError, StageError
 from longcrawl.io.file_systems import file_system_of
 from longcrawl.publish.hub.client import Visibility, visibility_of
 from longcrawl.publish.hub.documents import push_documents
@@ -145,7 +137,7 @@ class Crawl:
 
     @data.setter
     def data(self, _: Any) -> None:
-        raise LongCrawlError(
+        raise errors.LongCrawlError(
             "documents that are set have no reason in the ledger: write crawl.filter(function) or crawl.map(function), "
             "or begin another crawl with lc.Crawl(data)"
         )
@@ -204,7 +196,7 @@ class Crawl:
         except (TypeError, pa.ArrowInvalid) as wrong:  # raised by `datasets` and by pyarrow
             if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
                 raise
-            reason = one_line(wrong).partition(". ")[0]
+            reason = errors.one_line(wrong).partition(". ")[0]
             raise StageError(
                 f"{stage.name} makes a column of several types ({reason}): return one type, and in the first {BATCH} "
                 "rows a value that is not None"
@@ -369,10 +361,12 @@ class Crawl:
             order = stage.order(_all_rows(_sketches(stage, self.data)))
             return self._then(self.data.select(order), stage)
         if stage.needs == "spans":
-            return self._with_spans(stage)
-        return self._edited(stage, stage) if stage.edits else self._judged(stage)
-
-    def _judged(self, stage: stages.Stage) -> "Crawl":
+            _fit_folder().mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
+                spans = stage.find(_batches(_sketches(stage, self.data)), directory)
+            return self._edited(stage, stages.WithSpans(stage, spans))
+        if stage.edits:
+            return self._edited(stage, stage)
         verdicts = _all_rows(_map(self.data, partial(_verdicts, stage), stage))
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data, stage, gone, kept=pc.is_null(verdicts["rule"]))
@@ -387,17 +381,11 @@ class Crawl:
         gone = _entries(_ids(data), traced.verdicts, label)
         return self._then(data, stage, gone, edits, pc.is_null(traced.verdicts["rule"]))
 
-    def _with_spans(self, stage: stages.SpanSurvey) -> "Crawl":
-        _fit_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
-            spans = stage.find(_batches(_sketches(stage, self.data)), directory)
-        return self._edited(stage, stages.WithSpans(stage, spans))
-
     def _surveyed(self, stage: stages.Survey) -> "Crawl":
         removals, label = stage.removals(_all_rows(_sketches(stage, self.data))), self._label(stage)
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"]))
         if stage.saves_index:  # it lists the documents kept by the whole crawl
-            warn_user(
+            errors.warn_user(
                 f'only a run writes an index by itself: call crawl.save_index("{label}", FOLDER) once the crawl has '
                 "passed all its stages"
             )
@@ -455,11 +443,11 @@ def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings:
         name = os.fspath(name)
     if not isinstance(name, str):
         raise SourceError(
-            f"lc.open takes a name, got {quoted(name)}: name a file, folder, URL or glob, or several files as "
+            f"lc.open takes a name, got {errors.quoted(name)}: name a file, folder, URL or glob, or several files as "
             "lc.open('text', data_files=[…]), or make a crawl of rows with lc.Crawl(rows)"
         )
     if name in SOURCES or ":" in name.partition("://")[0]:
-        with first_cause(), no_documents(name):
+        with first_cause(), errors.no_documents(name):
             return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
     if is_url(name):
         file_system_of(name)  # the error of `datasets` about a missing package does not name the extra to install

@@ -6,7 +6,6 @@ It yields the rows and columns that ``longcrawl tables`` or a push would write, 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from datasets.builder import Key
 from longcrawl._version import code_hash
 from longcrawl.core.outputs import RESULTS, Result, TokenRows
 from longcrawl.errors import FormatError, RunError
-from longcrawl.formats.token_output import BEGINNING, TOKENIZER, with_texts
+from longcrawl.formats.token_output import BEGINNING, texts_of
 from longcrawl.io.structured import load_json
 from longcrawl.run.card.front_matter import read_front_matter
 from longcrawl.run.card.write import CARD, about_run
@@ -129,12 +128,8 @@ class OutputTokens(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datase
                 yield Key(shard, number), table
 
     def _tables(self, rows: TokenRows, start: int, stop: int) -> Iterator[pa.Table]:
-        tables = rows.read(start, stop)
-        if not (self.found.folder / TOKENIZER).exists():
-            return tables
-        escaped, end = bool(self.found.described.get("json_escaped")), self.found.described.get("end_of_text")
-        add = partial(with_texts, output=self.found.folder, shown=BEGINNING, json_escaped=escaped, end_of_text=end)
-        return map(add, tables)
+        add, tables = texts_of(self.found.folder, self.found.described, BEGINNING), rows.read(start, stop)
+        return tables if add is None else map(add, tables)
 
 
 def _parts(rows: TokenRows) -> list[tuple[int, int]]:

@@ -15,6 +15,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -170,12 +172,9 @@ class ParquetWriter(outputs.OrderedWriter):
             "splits": _totals(written),
         }
         if self.settings.by == "language":
-            groups: dict[str | None, list[dict[str, Any]]] = {}
-            for each in written:
-                groups.setdefault(each["language"][0], []).append(each)
             described["languages"] = [
-                {"language": language, "folder": folder_name(language), "splits": _totals(group)}
-                for language, group in groups.items()
+                {"language": language, "folder": folder_name(language), "splits": _totals(list(group))}
+                for (language,), group in groupby(written, itemgetter("language"))  # as they were planned
             ]
         files = dict(entry for each in written for entry in each["files"].items())
         _write_readme(target, described, files)

@@ -1,13 +1,13 @@
 """Spills the documents of an output in its first pass, and orders and splits them for the second.
 
-Pass one keeps the documents of each part in uncompressed Arrow tables, with an index of about 40 bytes per document:
-its place, size, group and sort key. One sort gives the order, which is cut into files of about equal size. Pass two
-gathers the documents of one file, a row group or a band at a time.
+Pass one keeps the documents of each part in uncompressed Arrow tables, with an index of about 40 bytes per document.
+One sort gives the order, which is cut into files of about equal size. Pass two gathers the documents of one file, a row
+group or a band at a time.
 
 The order is a file with the ``PLACE`` of each document: by group if asked for (language, bucket or domain), then by
 sort key and hash of the id if shuffled, otherwise by part and row. One process needs about 60 bytes per document to
 sort. Beyond ``HELD`` documents, tasks sort ranges of keys, or compare ranges of hashes of ids, and one process joins
-them as a stream, at 20 bytes per document. Ids must be unique, except those that are null.
+them at 20 bytes per document. Ids must be unique, except those that are null.
 """
 
 import json
@@ -539,12 +539,12 @@ def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, g
         if "id" in spilled.schema.names:
             pieces = np.array([-(-spilled.rows // PIECE)])
             one_group = spilled._replace(names=())
-            make, take = partial(_make_keys, spill, one_group, pieces, "id_hash"), partial(_take_unique, spill)
+            make, take = partial(_make_keys, spill, one_group, pieces, "id_hash"), partial(_take_keys, spill, False)
             engine.exchange(Exchange(make, take, int(pieces[0]), spill.parent / f"{ORDER}-ids"), spilled.parts)
         return
     counts = np.sum([*engine.tasks(partial(_count_groups, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
-    make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill)
+    make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill, True)
     # A run may be resumed with other groups, whose order must not be taken for this one: the folder's name differs.
     name = f"{ORDER}-{'language' if grouped else 'all'}"
     step = Exchange(make, take, int(pieces.sum()), spill.parent / name)
@@ -697,18 +697,14 @@ def _make_keys(
     yield from cut_rows(rows, (np.cumsum(pieces) - pieces)[ranks] + ranges)
 
 
-def _take_keys(spill: Path, _: int, tables: Iterator[pa.Table]) -> pa.Table:
+def _take_keys(spill: Path, keeps: bool, _: int, tables: Iterator[pa.Table]) -> pa.Table:  # noqa: FBT001  # in a partial
+    """Sort rows of a range of keys and compare their ids; return them, or no rows unless the task ``keeps`` them."""
     found = [KEYS.empty_table(), *tables]
     rows = pa.concat_tables(found).sort_by([(name, "ascending") for name in KEYS.names[:-1]]).combine_chunks()
     same = (rows["key"].to_numpy()[1:] == rows["key"].to_numpy()[:-1]).nonzero()[0]
     near = rows.take(pa.array(np.unique([same, same + 1])))
     _check_unique(spill, near["id"].to_numpy(), _places(near, near["part"]))
-    return rows.select(["part", "batch", "row", "bytes"])
-
-
-def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
-    """Compare the ids of a range of hashes, and return an empty table."""
-    return _take_keys(spill, partition, tables).slice(0, 0)
+    return rows.slice(0, rows.num_rows if keeps else 0).select(["part", "batch", "row", "bytes"])
 
 
 def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:

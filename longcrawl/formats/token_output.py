@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -127,6 +128,14 @@ def unescape(text: str) -> str:
 BEGINNING, TEXT = "beginning", "text"
 """Names of the columns with the decoded text: of the first ``BEGINNING_TOKENS`` tokens, or of all tokens."""
 BEGINNING_TOKENS = 64
+
+
+def texts_of(output: Path, described: Mapping[str, Any], shown: str) -> Callable[[pa.Table], pa.Table] | None:
+    """Return :func:`with_texts` for the output in a folder, or None if it has no tokenizer."""
+    if not (output / TOKENIZER).exists():
+        return None
+    escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
+    return partial(with_texts, output=output, shown=shown, json_escaped=escaped, end_of_text=end_of_text)
 
 
 def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool, end_of_text: int | None) -> pa.Table:

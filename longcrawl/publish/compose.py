@@ -174,7 +174,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
 
 
 def _check_reachable(base: str, names: list[str]) -> None:
-    for lost in [] if is_url(base) else unreachable(base, names):
+    for lost in unreachable(base, names):
         where = join(base, lost)
         raise SourceError(f"{where} {why_no_file(where)}. Remove it, or name the files with a pattern")
 
@@ -273,7 +273,8 @@ def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterato
     for block in read_blocks(path):
         text = bytes(block).removeprefix(b"\xef\xbb\xbf") if first == 0 else bytes(block)
         if wanted is None:
-            fields = _fields(text, path)
+            number, line = next((each for each in enumerate(text.split(b"\n")) if each[1].strip()), (0, b"{}"))
+            fields = _object(line, path, number)
             wanted, has_lists = _known(list(fields), path), isinstance(fields.get("tokens"), list)
         if wanted == "tokens":
             yield _list_lengths(text, path, first, end_of_text, beginnings)
@@ -288,11 +289,6 @@ def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterato
             found = found._replace(ended=_list_lengths(text, path, first, end_of_text, beginnings).ended)
         yield found
         first += lines.count
-
-
-def _fields(block: bytes, path: str) -> dict[str, Any]:
-    number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
-    return _object(line, path, number)
 
 
 def _list_lengths(

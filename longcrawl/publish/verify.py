@@ -14,15 +14,7 @@ from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.io.file_systems import ask, fetch, file_system_of
 from longcrawl.io.files import BLOCK
 from longcrawl.io.structured import is_sealed, verify_files
-from longcrawl.publish.hub.client import (
-    DESCRIPTION_BYTES,
-    UNFINISHED,
-    RemoteFile,
-    hub_errors,
-    is_intact,
-    read_remote,
-    remote_files,
-)
+from longcrawl.publish.hub import client
 from longcrawl.publish.questions import check_exists, check_whole, find_result, holds_arrays
 from longcrawl.run.manifest import MANIFEST, read_manifest
 from longcrawl.urls import BUCKETS, DATASETS, is_url
@@ -89,11 +81,11 @@ def _verify_url(url: str) -> Verification:
     root = url.rstrip("/")
     if "://" not in root and "::" not in root:
         raise FormatError(f"{url} is not a URL: write it as hf://datasets/user/name")
-    with hub_errors(root) if root.startswith("hf://") else nullcontext():
+    with client.hub_errors(root) if root.startswith("hf://") else nullcontext():
         place = _Place.at(root)
         name, text = _description(place)
-        described = read_remote(text, f"{root}/{name}")
-        if not is_intact(described, text):
+        described = client.read_remote(text, f"{root}/{name}")
+        if not client.is_intact(described, text):
             return Verification(root, "the description by itself", (f"{name} {CHANGED}",))
         inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
         counts: dict[str, int] = {"listed": 0, "fetched": 0}
@@ -112,7 +104,7 @@ class _Place:
     root: str
     files: Any
     path: str
-    listed: Mapping[str, RemoteFile]
+    listed: Mapping[str, client.RemoteFile]
     """Files by path, on the Hub only."""
 
     @classmethod
@@ -124,7 +116,7 @@ class _Place:
         if files.protocol != "hf" or root.startswith(BUCKETS):
             return cls(root, files, path, {})
         try:
-            return cls(root, files, path, remote_files(files, path))
+            return cls(root, files, path, client.remote_files(files, path))
         except FileNotFoundError as missing:
             raise HubError(_missing(root)) from missing
         except RepositoryNotFoundError as missing:
@@ -172,14 +164,14 @@ def _missing(root: str) -> str:
 
 
 def _description(place: _Place) -> tuple[str, bytes]:
-    if UNFINISHED in place.listed:
+    if client.UNFINISHED in place.listed:
         raise FormatError(
             f"{place.path} is not whole, as a push to it was stopped or is still running: push it again, or verify "
             "a tag, which is written behind its name as @run-…"
         )
     for name in (MANIFEST, *RESULTS.described()):
         if not place.listed or name in place.listed:
-            text = place.read(name, DESCRIPTION_BYTES)
+            text = place.read(name, client.DESCRIPTION_BYTES)
             if text is not None:
                 return name, text
     raise FormatError(

@@ -120,15 +120,14 @@ class Analysis(Tabular):
             if self.domains_error:
                 rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
             largest = list(self.domains.items())[:MOST_SHOWN]
-            tables.append(share_table("domain", [self._row(*each) for each in largest], rest))
+            tables.append(share_table("domain", [ShareRow(*each, each[1] / self.documents) for each in largest], rest))
         if any(self.languages):
             largest = [(name or "none", count) for name, count in list(self.languages.items())[:MOST_SHOWN]]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
-            tables.append(share_table("language", [self._row(*each) for each in largest], rest))
+            tables.append(
+                share_table("language", [ShareRow(*each, each[1] / self.documents) for each in largest], rest)
+            )
         return tables
-
-    def _row(self, name: str, documents: int) -> ShareRow:
-        return ShareRow(name, documents, documents / self.documents)
 
 
 def length_table(lengths: Lengths) -> Table:
@@ -178,10 +177,6 @@ class DomainCounts:
             ranked = _ranked(self.counts)
             self.counts = Counter(dict(ranked[: self._most]))
             self.error += ranked[self._most][1]
-
-    def largest(self) -> list[tuple[str, int]]:
-        """Return the 100 domains with most documents; ties are sorted by name."""
-        return _ranked(self.counts)[:LARGEST]
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -245,7 +240,7 @@ class _Counts:
         return Analysis(
             self.documents,
             tuple(self.lengths.values()),
-            dict(self.domains.largest()),
+            dict(_ranked(self.domains.counts)[:LARGEST]),
             self.domains.distinct,
             self.domains.error,
             self.without_url,

@@ -84,7 +84,6 @@ def main() -> None:
 
 
 def _end_with_run() -> None:
-    """Exit when the run closes stdin or is killed."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(0)
 

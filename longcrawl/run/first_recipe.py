@@ -7,22 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.registry import describe_kind
-from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
+from longcrawl.core.sources import SOURCES, BadFiles, make_source
 from longcrawl.core.stages import STAGES
-from longcrawl.errors import LongCrawlError, RecipeError, SourceError, one_line, quoted
+from longcrawl.errors import RecipeError, SourceError, one_line, quoted
 from longcrawl.formats.shards.base import FORMATS
 from longcrawl.io.files import write_text, writing
 from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
 from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources import text
-from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, opened, spell_endings
+from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, spell_endings
 from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
@@ -121,7 +119,6 @@ _OF_TEXTS: Mapping[str, Any] = {
     ],
     "outputs": {"gpt-simple": {"heldout": 0.01}},
 }
-"""Stages and output of the first recipe for all other sources."""
 
 
 def first_recipe(
@@ -181,11 +178,7 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
     parts = train_parts(make_source(source, settings))
     # Files that are a single document have no fields.
     first = next((part for part in parts if has_ending(part.name, RECORDS)), parts[0])
-    known = _parquet_texts(first)
-    if (found := next((field for field in fields if field in known), None)) is not None:
-        return {} if found == "text" else {"text_field": found}
-    # If the footer lists text fields and none of ours is among them, one read raises the error that lists them.
-    for field in fields[:1] if known else fields:
+    for field in fields:
         made = make_source(source, {**settings, "text_field": field})
         try:
             documents = next(iter(made.read(first, BadFiles())), None)
@@ -200,21 +193,12 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
     raise failed or RecipeError("no field has texts")
 
 
-def _parquet_texts(part: Part) -> list[str]:
-    if not part.name.endswith(".parquet"):
-        return []
-    try:
-        with opened(part.files[0]) as file:
-            schema = pq.read_schema(file)
-    except (LongCrawlError, OSError, pa.ArrowException):
-        return []
-    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-
-
 def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
+    last = name.rstrip("/").rpartition("/")[2].partition(".")[0]
+    identifier = re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_") or "mine"
     yield f"# Long-context training data from {one_line(name)}. Stages run from top to bottom."
     yield "# Fields that are left out have their defaults: longcrawl stages NAME lists them."
-    yield from ("longcrawl: 1", f"name: {_identifier(name)}", *_yaml({"about": f"Documents of {name}."}), "source:")
+    yield from ("longcrawl: 1", f"name: {identifier}", *_yaml({"about": f"Documents of {name}."}), "source:")
     yield f"  # {_about(SOURCES.find(source))}"
     yield from (f"  {line}" for line in _yaml({"builder": source, **settings}))
     yield "stages:"
@@ -243,8 +227,3 @@ def _yaml(values: Mapping[str, Any]) -> Iterator[str]:
 
 def _about(kind: type) -> str:
     return describe_kind(kind).partition("\n")[0]
-
-
-def _identifier(name: str) -> str:
-    last = name.rstrip("/").rpartition("/")[2].partition(".")[0]
-    return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_") or "mine"

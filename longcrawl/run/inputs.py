@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import islice
@@ -26,28 +26,17 @@ import pyarrow.compute as pc
 
 from longcrawl.core.batches import with_column
 from longcrawl.core.display import counted
-from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Sketched, pack_table, report_of, unpack_table
+from longcrawl.core.exchange import DOCUMENT, Engine, Sketched, pack_table, report_of, unpack_table
 from longcrawl.core.funnel import Funnel
 from longcrawl.core.ledger import LEDGER, entries
 from longcrawl.core.outputs import RESULTS
-from longcrawl.core.registry import Implementation, installed_versions, is_ours
+from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import PART, SpanSurvey, Stage, Survey
 from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.errors import RunError, SourceError
-from longcrawl.io.files import (
-    PARTIAL,
-    content_digest,
-    folder_bytes,
-    given_url,
-    is_there,
-    names_in,
-    open_place,
-    remove,
-    scratch,
-    takes_runs,
-    whole_files,
-)
+from longcrawl.io import files as stored
+from longcrawl.io.files import PARTIAL, is_there, names_in
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
@@ -84,7 +73,6 @@ class Removed(NamedTuple):
     """Counts and report of a survey's removals."""
 
     rules: dict[str, int]
-    """Removed documents by rule."""
     report: list[str]
     """Messages of the survey about its decision, see :func:`longcrawl.core.exchange.report_of`."""
 
@@ -143,7 +131,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked
         engine.check()
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": [*report]}, {})
         done.write()
-        remove(decisions)
+        stored.remove(decisions)
     return Removed(done.content["rules"], done.content["report"])
 
 
@@ -158,28 +146,27 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, eng
     if not spans_kept(work, segment, asked.inputs):
         read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, asked.inputs)
         if (decided := _exchanged(survey, batches, read, search, engine)) is not None:
-            shares = _shares_of_groups(batches, decided)
+            shares, _ = decided
         else:
-            shares = _cut_shares(batches, survey.find(read(asked.inputs), str(scratch(search))).table)
+            shares = _cut_shares(batches, survey.find(read(asked.inputs), str(stored.scratch(search))).table)
         _each_share(partial(keep_spans, work, segment), shares, engine)
     engine.check()
-    for place in {search, scratch(search)}:
-        most = max(most, folder_bytes(place))
-        remove(place)
+    for place in {search, stored.scratch(search)}:
+        most = max(most, stored.folder_bytes(place))
+        stored.remove(place)
     return most
 
 
 def _exchanged(
     survey: Survey, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]], folder: Path, engine: Engine
-) -> Decided | None:
-    """Return the decision by an exchange, or None if one process can or must decide."""
-    return survey.exchange(grouped_sketches(folder, batches, read), engine) if len(batches) > 1 else None
-
-
-def _shares_of_groups(batches: Sequence[Batch], decided: Decided) -> list[Share]:
+) -> tuple[list[Share], Sequence[str]] | None:
+    """Return the shares and report of a decision by an exchange, or None if one process can or must decide."""
+    decided = survey.exchange(grouped_sketches(folder, batches, read), engine) if len(batches) > 1 else None
+    if decided is None:
+        return None
     firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
     places = enumerate(zip(batches, firsts, strict=False))
-    return [Share(batch, first, partial(decided.read, group)) for group, (batch, first) in places]
+    return [Share(batch, first, partial(decided.read, group)) for group, (batch, first) in places], decided.report
 
 
 def _cut_shares(batches: Sequence[Batch], decided: pa.Table) -> list[Share]:
@@ -205,7 +192,7 @@ def _decide(
     survey: Survey, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]], folder: Path, engine: Engine
 ) -> tuple[list[Share], Sequence[str]]:
     if (decided := _exchanged(survey, batches, read, folder, engine)) is not None:
-        return _shares_of_groups(batches, decided), decided.report
+        return decided
     table = pa.concat_tables(read([each for batch in batches for each in batch.inputs]))
     removals = survey.removals(table)
     ids = pc.cast(table["id"], pa.large_string())
@@ -284,7 +271,6 @@ def _read_batch(
 
 
 def _write(folder: Path, segment: int, label: str, wanted: frozenset[int], share: Share) -> dict[str, int]:
-    """Write the ledger and removed rows of each wanted input; return the number of removed rows by rule."""
     batch, first, read = share
     removals, work = read(), folder / WORK
     rules = Counter[str]()
@@ -322,7 +308,11 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
     marker, decisions = work / f"index-{label}.json", work / f"index-{label}"
     if Marker.read(marker) is None:
         batches = group_inputs_by_size(work, segment, range(inputs))
-        kept = partial(_kept, folder, segment, _later_ledgers(folder, segment, label))
+        begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
+        # The ledgers of the survey and of all stages after it.
+        own = f"{segment:02d}-{label}"
+        ledgers = sorted(begin for begin in begins if int(begin.partition("-")[0]) > segment or begin == own)
+        kept = partial(_kept, folder, segment, ledgers)
         if len(batches) > 1:
             survey.exchange_index(grouped_sketches(decisions, batches, kept), index, engine)
         else:
@@ -331,15 +321,8 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
         entries = {os.path.relpath(index / name, marker.parent): entry for name, entry in files.items()}
         Marker(marker, {}, entries | Marker.entries(marker, [index / DESCRIPTION])).write()
     engine.check()
-    remove(decisions)
+    stored.remove(decisions)
     return marker
-
-
-def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
-    """Return the file name prefixes of the ledgers of a survey and of all stages after it."""
-    begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
-    own = f"{segment:02d}-{label}"
-    return sorted(begin for begin in begins if int(begin.partition("-")[0]) > segment or begin == own)
 
 
 def _kept(
@@ -362,16 +345,16 @@ AGAIN = "Restore it and type the same command again, or type it with another --o
 @contextmanager
 def run_folder(out: str | Path) -> Iterator[Path]:
     """Provide the absolute path of a run's folder, or a local folder for a URL; workers may start elsewhere."""
-    if (url := given_url(out)) is None:
+    if (url := stored.given_url(out)) is None:
         yield Path(out).absolute()
         return
-    if not takes_runs(url):
+    if not stored.takes_runs(url):
         sent = ", or send a finished run to a dataset with `longcrawl push FOLDER user/name`"
         raise RunError(
             f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
             f"hf://buckets/USER/BUCKET/FOLDER{sent if url.startswith('hf:') else ''}"
         )
-    with open_place(url) as folder:
+    with stored.open_place(url) as folder:
         yield folder
 
 
@@ -439,7 +422,7 @@ def _any_done(folder: Path) -> bool:
 
 
 def _any_part_done(folder: Path) -> bool:
-    return any(file.match("segment-*/*.json") for file in whole_files(folder / WORK))
+    return any(file.match("segment-*/*.json") for file in stored.whole_files(folder / WORK))
 
 
 def _difference(written: Path, recipe: Recipe) -> str:
@@ -480,7 +463,7 @@ def pin_inputs(
         check_files(folder, parts, [None if marker is None else marker.content for marker in markers])
     now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
     if listed is None or listed.content != now:
-        remove(folder / WORK / IDS)
+        stored.remove(folder / WORK / IDS)
     Marker(pinned, now, {}).write()
 
 
@@ -498,7 +481,7 @@ def _fingerprint(stage: Stage) -> str:
 
         return str(Hasher.hash(stage))
     named = [f"{kind.__module__}:{kind.__qualname__}", kind.code_version, stage.settings()]
-    content = json.dumps([*named, *map(content_digest, stage.files())], sort_keys=True)
+    content = json.dumps([*named, *map(stored.content_digest, stage.files())], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -634,8 +617,3 @@ def check_not_empty(funnel: Funnel, work: Path) -> None:
         )
         error.add_note(repr(funnel))
         raise error
-
-
-def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:
-    """Return the versions of Python, longcrawl, its main dependencies and third-party packages, by name."""
-    return {**installed_versions()} | {each["package"]: each["version"] for each in others if "package" in each}

@@ -31,7 +31,7 @@ from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.exchange import Engine
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.core.outputs import RESULTS, Writer, mark_related
-from longcrawl.core.registry import is_ours
+from longcrawl.core.registry import installed_versions, is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs, Segment, SpanSurvey, Stage, Survey, next_segments
 from longcrawl.errors import DISK_FULL, LongCrawlError, RunError, as_lines, one_line, warn_user
@@ -43,16 +43,7 @@ from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
 from longcrawl.run.inputs import Removed
-from longcrawl.run.manifest import (
-    MANIFEST,
-    PLAN,
-    VERSION,
-    WORK,
-    RunCosts,
-    RunSummary,
-    StageCost,
-    read_manifest,
-)
+from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, RunCosts, RunSummary, StageCost, read_manifest
 from longcrawl.run.part import Tally, run_fused, run_part
 from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
@@ -197,7 +188,11 @@ class _Job:
             stage.prepare()
             if sentences := stage.limits():
                 self.reports[label] = list(sentences)
-        self._write_recipe()
+        written_recipe = self.folder / "recipe.yaml"
+        if files.is_there(written_recipe) and written_recipe.read_bytes() != self.recipe.as_yaml().encode():
+            files.remove(self.folder / self.recipe.output.name)
+            files.remove(self.work / segments.WRITTEN)
+        files.write_text(written_recipe, self.recipe.as_yaml())
         writer = self._run_stages()
         inputs.check_stages(self.folder, inputs.stage_fingerprints(self.recipe))
         written = self._write_output(writer)
@@ -214,13 +209,6 @@ class _Job:
         files.remove_partial(self.folder)
         files.write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
-
-    def _write_recipe(self) -> None:
-        written = self.folder / "recipe.yaml"
-        if files.is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
-            files.remove(self.folder / self.recipe.output.name)
-            files.remove(self.work / segments.WRITTEN)
-        files.write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one does the first pass of the output."""
@@ -246,7 +234,14 @@ class _Job:
                     self._reject_duplicates(self.compared, begun=True)
             if following:
                 self._run_parts([segment, *following], writer)
-                self._note_unfinished(segment, stages)
+                removes = [
+                    each.judges or (each.needs in ("removals", "spans") and not each.orders) for _, each in stages
+                ]
+                if any(removes) and segment.ends_with is not None:  # it needs all parts together
+                    self.reports.setdefault(segment.ends_with[0], []).append(
+                        f"documents of earlier parts count as kept if they reach {stages[0][0]}, which needs all parts "
+                        "together"
+                    )
             if last.ends_with is None:
                 assert writer is not None  # a segment either ends with a stage or has the writer
                 return writer
@@ -275,14 +270,6 @@ class _Job:
         for place, (before, segment) in enumerate(pairwise(segments)):
             self._add_removed(before, removed[place])
             self._add_results(segment, [results[place + 1][number] for number in range(len(self.parts))])
-
-    def _note_unfinished(self, segment: Segment, stages: Sequence[tuple[str, Stage]]) -> None:
-        """Report a stage that needs all parts together, so earlier parts are not finished when later ones begin."""
-        removing = [stage.judges or (stage.needs in ("removals", "spans") and not stage.orders) for _, stage in stages]
-        if any(removing) and segment.ends_with is not None:
-            self.reports.setdefault(segment.ends_with[0], []).append(
-                f"documents of earlier parts count as kept if they reach {stages[0][0]}, which needs all parts together"
-            )
 
     def _is_by_part(self, stage: Stage) -> bool:
         return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
@@ -416,11 +403,12 @@ class _Job:
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         files.bring_folder(self.folder, without=WORK)
         about = {key: value for key, value in written.items() if key != "files"}
+        packages = {each["package"]: each["version"] for each in self.recipe.others.values() if "package" in each}
         manifest = {
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": inputs.recorded_versions(self.recipe.others.values()),
+            "versions": {**installed_versions()} | packages,
             "inputs": inputs.described(self.parts, self.read),
             "bad_files": [bad for each in self.read for bad in each["bad_files"]],
             "left_out": inputs.summed(self.read, "left_out"),

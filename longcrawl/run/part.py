@@ -1,23 +1,17 @@
 """Parts of a run: their ids, the tasks that process them, and their stored files.
 
-Stages that look at one document at a time run one after the other on each table. Only the documents that the last of
-them kept and the ledger entries of all are written. A part is done when its marker exists, which is written last and
-covers all files of the part, see :mod:`longcrawl.io.structured`. A segment without stages between two surveys stores no
-documents: they are those of the segment before, minus the rows that its survey removed.
+A part is done when its marker exists, which is written last and covers all its files, see
+:mod:`longcrawl.io.structured`. A segment without stages between two surveys stores no documents: they are those of the
+segment before, minus the rows that its survey removed.
 
-A source lists each file as a part. For 2,000 short texts, the files and stage calls of each part took 18 of 19 CPU
-seconds (``benchmarks/small_files.py``). So consecutive small parts are merged into one part of the run, made of pieces.
-Documents keep their order and ids, and the manifest and errors name the pieces.
+A source lists each file as a part. Consecutive small parts are merged into one part of the run, made of pieces: for
+2,000 short texts, files and stage calls of each part took 18 of 19 CPU seconds (``benchmarks/small_files.py``).
 
-The ledger, takedowns and every stage that removes documents identify a document by its id, so ids must be unique. To
-find a file that was downloaded twice before hours of work, sources list ids without texts if that is much faster than
-reading (:meth:`Source.list_ids`): in a WARC file 0.05 ms a page, against 2 ms with the fastest extraction. The hashes
-of all ids are compared, 8 bytes per document; only parts with equal hashes are then read to compare the ids in full.
-
-``on_duplicate_ids``, a field of a recipe's ``source``, decides what to do with duplicates. "error", the default, stops
-the run; ids that a source cannot list are hashed while the first segment reads them. "keep_first" keeps the first
-document of each id, in the order of parts and rows, even if a later stage removes that one; funnel and ledger count the
-others under ``duplicate_ids``.
+Ids must be unique. Before hours of work, sources list ids without texts if that is much faster than reading
+(:meth:`Source.list_ids`). Their hashes are compared, 8 bytes per document; only parts with equal hashes are then read
+to compare the ids in full. ``on_duplicate_ids`` of a recipe's ``source`` is "error" or "keep_first", which keeps the
+first document of each id, in the order of parts and rows, even if a later stage removes that one; funnel and ledger
+count the others under ``duplicate_ids``.
 """
 
 import os
@@ -778,7 +772,6 @@ def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> Non
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
-    """Yield the tables without the rows that "keep_first" removes, and note these."""
     work = task.folder / WORK
     for table, stays in mark_rows(tables, removed_rows(_file(work, task.number, "parquet"), kept_marker(work))):
         kept, ids = table.filter(stays), table["id"].filter(pc.invert(stays)).cast(pa.string())

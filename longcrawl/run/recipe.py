@@ -145,16 +145,21 @@ def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Reci
     if changed["longcrawl"] != SCHEMA_VERSION:
         version = quoted(changed["longcrawl"])
         raise RecipeError(f"{where} has schema version {version}, this longcrawl reads {SCHEMA_VERSION}")
-    stages = _stages(changed["stages"], where)
+    stages, source = _stages(changed["stages"], where), _source(changed["source"], where)
+    parts, policy = changed.get("parts", 1), changed["source"].get(ON_DUPLICATE_IDS, "error")
+    if type(parts) is not int or parts < 1:
+        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
+    if policy not in get_args(OnDuplicateIds):
+        raise RecipeError(f"{where}: source.{ON_DUPLICATE_IDS} takes {spell(OnDuplicateIds)}, got {quoted(policy)}")
     return Recipe(
         name=str(name),
         about=str(changed.get("about", "")),
-        source=_source(changed["source"], where),
+        source=source,
         stages=stages,
         output=_output(changed["outputs"], where),
         card=build(CardFacts, _fields(changed.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
-        parts=_parts(changed.get("parts", 1), where),
-        on_duplicate_ids=_on_duplicate_ids(changed["source"], where),
+        parts=parts,
+        on_duplicate_ids=policy,
         reference=_reference(changed.get("reference"), [label for label, _ in stages], where),
     )
 
@@ -186,13 +191,6 @@ def _source(spec: Any, where: str) -> Source:
         )
     settings = {key: value for key, value in spec.items() if key not in ("builder", ON_DUPLICATE_IDS)}
     return SOURCES.make(spec["builder"], settings, f"{where}: source", RecipeError)
-
-
-def _on_duplicate_ids(source: Mapping[str, Any], where: str) -> OnDuplicateIds:
-    policy: OnDuplicateIds = source.get(ON_DUPLICATE_IDS, "error")
-    if policy not in get_args(OnDuplicateIds):
-        raise RecipeError(f"{where}: source.{ON_DUPLICATE_IDS} takes {spell(OnDuplicateIds)}, got {quoted(policy)}")
-    return policy
 
 
 def recorded_source(recipe: Mapping[str, Any]) -> Source:
@@ -235,12 +233,6 @@ def _output(spec: Any, where: str) -> Output:
         raise RecipeError(f"{where}: outputs takes a mapping with one format; known: {', '.join(sorted(OUTPUTS))}")
     ((name, settings),) = spec.items()
     return OUTPUTS.make(str(name), _fields(settings, f"{where}: output {name!r}"), f"{where}: output", RecipeError)
-
-
-def _parts(parts: Any, where: str) -> int:
-    if type(parts) is not int or parts < 1:
-        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
-    return parts
 
 
 def _reference(spec: Any, labels: list[str], where: str) -> Reference:

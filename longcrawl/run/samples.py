@@ -114,7 +114,10 @@ def make_pages(seed: int, good: int) -> Iterator[Page]:
         yield Page(f"{page.url}?utm_source=mail", page.text)
         yield Page(f"https://mirror.example/{number}", page.text)
         yield Page(f"https://quotes.example/{number}", edited(chance, page.text, chance.uniform(0.005, 0.2)))
-        yield Page(f"https://shop{number}.example/terms", _terms(f"Shop Number {chance.randrange(100, 1000)}"))
+        clauses = [prose(random.Random(clause), 60) for clause in range(5)]  # noqa: S311  # the same in every shop
+        shop = f"Shop Number {chance.randrange(100, 1000)}"
+        terms = [f"{clause} This is what {shop} asks of you." for clause in clauses]
+        yield Page(f"https://shop{number}.example/terms", "\n".join(terms))
         yield Page(f"https://dorf.example/{number}", german(chance, 40), "de")
         yield Page(f"https://site{number % 9}.example/bad/{number}", _bad(chance, number))
 
@@ -126,11 +129,6 @@ def edited(chance: random.Random, text: str, share: float) -> str:
         return chance.choice(_THINGS) if chance.random() < share else word
 
     return "\n".join(" ".join(map(word_or_other, line.split(" "))) for line in text.split("\n"))
-
-
-def _terms(shop: str) -> str:
-    clauses = [prose(random.Random(clause), 60) for clause in range(5)]  # noqa: S311  # the same in every shop
-    return "\n".join(f"{clause} This is what {shop} asks of you." for clause in clauses)
 
 
 def _bad(chance: random.Random, number: int) -> str:

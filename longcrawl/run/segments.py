@@ -1,15 +1,13 @@
 """Segments of a run: their tasks, each done once and marked, and the fitting of stages between them.
 
-RefinedWeb deduplicates in a hundred parts, one at a time, as all documents at once are too many for one machine. A
-recipe's ``parts`` is their number. Input ``n`` belongs to part ``n % parts``, so that the files of one dump, which have
-neighbouring names, are spread over all parts. A survey with ``within_parts`` sees one part at a time. A survey with
-``after_parts`` also takes the parts in turn, and so do the segments after it, up to the output or a stage that needs
-all parts together: the survey sees the documents that earlier parts kept in the end. Every other survey sees all
+RefinedWeb deduplicates in a hundred parts, as all documents at once are too many for one machine. A recipe's ``parts``
+is their number. Input ``n`` belongs to part ``n % parts``, so that the files of one dump are spread over all parts. A
+survey with ``within_parts`` sees one part at a time. A survey with ``after_parts`` also takes the parts in turn, and so
+do the segments after it, up to the output or a stage that needs all parts together. Every other survey sees all
 documents, with their part in the column ``part`` (int32).
 
-A stage is fitted on all documents, or on a sample drawn by tasks. Each input writes its documents with small hashes, in
-total a few more than the sample needs. One process then compares these hashes, 8 bytes each, and passes the chosen
-documents to the stage, one input after the other.
+A stage is fitted on all documents, or on a sample: each input writes a few more documents than needed, with their
+hashes. One process compares these, 8 bytes each, and passes the chosen documents on, one input after the other.
 """
 
 import os
@@ -155,7 +153,14 @@ def check_results(
 ) -> dict[str, dict[str, int | str]]:
     """Return size and SHA-256 of the result files of a run, or of a folder in it, after comparing the markers."""
     sizes = {file.relative_to(folder).as_posix(): size for file, size in file_sizes(folder / within).items()}
-    tasks = _by_size({name: size for name, size in sizes.items() if not _is_passing(name)})
+    tasks, room = list[list[str]](), 0
+    for name, size in sizes.items():
+        if not _is_passing(name):
+            if room <= 0:
+                tasks.append([])
+                room = HASHED
+            tasks[-1].append(name)
+            room -= size
     found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
@@ -163,17 +168,6 @@ def check_results(
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
                 raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
-
-
-def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
-    groups, size = list[list[str]](), HASHED
-    for name, more in sizes.items():
-        if size >= HASHED:
-            groups.append([])
-            size = 0
-        groups[-1].append(name)
-        size += more
-    return groups
 
 
 def _is_passing(name: str) -> bool:

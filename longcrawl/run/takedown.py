@@ -112,17 +112,15 @@ def takedown(
         FormatError: documents cannot be removed from this output.
         CorruptionError: a file of the run is damaged, or other documents have changed.
     """
-    day = _day(asked)
+    try:
+        day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
+    except ValueError:
+        raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
     folder, target = _folders(run, out)
     wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
     name = manifest["output"]["format"]
     result = RESULTS[name]
     gone = wanted.find(result.ids(folder / name))
-    rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
-    if not len(gone) and not rows:
-        total = counted(sum(wanted.counts.values()), "entry", "entries")
-        check = f"check {listed(map(_quoted, wanted.unmatched()))}; longcrawl inspect shows ids and URLs"
-        raise RunError(f"{folder} holds no document of the {total}: {check}")
     beside = partial_path(target)
     try:
         with writing(target, RunError, "make room, or choose another --out"):
@@ -130,7 +128,11 @@ def takedown(
             _link(folder, beside, manifest)
             work = _Takedown(folder, beside, manifest, gone, wanted)
             work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))
-            made = work.finish(str(target), day)
+            if not len(gone) and not work.ledger_rows:
+                total = counted(sum(wanted.counts.values()), "entry", "entries")
+                check = f"check {listed(map(_quoted, wanted.unmatched()))}; longcrawl inspect shows ids and URLs"
+                raise RunError(f"{folder} holds no document of the {total}: {check}")
+            made = work.finish(str(target), day.isoformat())
             beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -145,19 +147,6 @@ def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
     if folder.resolve() in target.resolve().parents:
         raise RunError(f"{target} is inside {folder}, which is not changed: choose another --out")
     return folder, target
-
-
-def _day(asked: str | None) -> str:
-    try:
-        day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
-    except ValueError:
-        raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
-    return day.isoformat()
-
-
-def _ledger_rows(folder: Path, manifest: dict[str, Any], ids: pa.Array) -> int:
-    tables = ((name, read_table(folder / name, ["id", *_columns(name)[:1]])) for name in _tables(manifest))
-    return sum(len(set(rows_of_ids(table, ids).tolist()) | _naming(table, name, ids)) for name, table in tables)
 
 
 def _tables(manifest: dict[str, Any]) -> list[str]:
@@ -282,8 +271,6 @@ def _quoted(entry: str) -> str:
 
 
 class _Takedown:
-    """Takedown in progress, in a folder of links."""
-
     def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
         self.folder, self.beside, self.manifest, self.gone, self.wanted = folder, beside, manifest, gone, wanted
         self.removal: Removal
@@ -366,7 +353,9 @@ class _Takedown:
             "unmatched": len(unmatched),
             "documents": removal.documents,
             "ledger_rows": self.ledger_rows,
-            "ids_sha256": list(map(_sha256, self.gone.to_pylist())),
+            "ids_sha256": [
+                hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest() for each in self.gone.to_pylist()
+            ],
             "from": self.manifest["sha256"],
             "proof": {"kept": removal.kept[1], "windows": windows, "found": found, "ids_absent": True},
             "changed": changed,
@@ -399,7 +388,3 @@ class _Takedown:
                     raise CorruptionError(
                         f"{name} still names a document to take down: nothing is written; report this"
                     )
-
-
-def _sha256(document: str) -> str:
-    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

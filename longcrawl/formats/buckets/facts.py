@@ -62,7 +62,6 @@ def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[st
 
 
 def _tables(changes: Changes, path: str) -> list[str]:
-    """Return the names of the tables of documents of a split, or of one of its domains, in order."""
     begins = f"documents/{path}/"
     names = [name for name in changes.described["files"] if name.startswith(begins)]
     return sorted(name for name in names if "/" not in name.removeprefix(begins))
@@ -89,8 +88,6 @@ def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """Rewriting of a bucket's files without the removed pieces."""
-
     bucket: spec.ComposedBucket
     changes: Changes
     gone: Longs
@@ -102,7 +99,6 @@ class _Rewriting:
 
     @cached_property
     def table(self) -> pa.Table:
-        """All pieces of the bucket."""
         return pa.concat_tables([read_table(self.changes.folder / name) for name in self.names]).combine_chunks()
 
     @cached_property
@@ -437,7 +433,12 @@ class ComposedResult(Result):
             parts += [f"**{split}**", measured[-1].markdown()]
         if "domains" in described:
             head = ["split", "domain", "documents", "samples", "r_pad %", "r_tru %", "r_cat"]
-            parts.append(table(head, map(_domain_row, described["domains"]), 5))
+            rows = []
+            for each in described["domains"]:
+                measures = [f"{100 * each['r_pad']:.4f}", f"{100 * each['r_tru']:.2f}", f"{each['r_cat']:.2f}"]
+                counts = [f"{each[name]:,}" for name in ("documents", "samples")]
+                rows.append([each["split"], f"`{each['folder']}`", *counts, *measures])
+            parts.append(table(head, rows, 5))
         return "\n\n".join([*parts, legend_of(measured)])
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
@@ -546,11 +547,6 @@ class ComposedResult(Result):
             tokens = sum(each.capacity * len(each) for each in buckets)
             found[split] = ComposedRows(buckets, sum(map(len, buckets)), tokens)
         return {split: each for split, each in found.items() if each.rows}
-
-
-def _domain_row(row: Mapping[str, Any]) -> list[str]:
-    measures = [f"{100 * row['r_pad']:.4f}", f"{100 * row['r_tru']:.2f}", f"{row['r_cat']:.2f}"]
-    return [row["split"], f"`{row['folder']}`", f"{row['documents']:,}", f"{row['samples']:,}", *measures]
 
 
 def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:

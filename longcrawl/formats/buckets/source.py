@@ -92,7 +92,6 @@ class ComposedSamples(Source):
 
     @cached_property
     def _buckets(self) -> Mapping[str, ComposedBucket]:
-        """Buckets to read, by path."""
         chosen = {
             each.path: each
             for each in self._dataset.buckets
@@ -108,7 +107,6 @@ class ComposedSamples(Source):
 
 
 def _table(bucket: ComposedBucket, samples: "np.ndarray[Any, np.dtype[np.int64]]", schema: pa.Schema) -> pa.Table:
-    """Read samples into a table, without their padding."""
     found = bucket.read(samples)
     pieces = np.array([len(sizes) for sizes in found.piece_sizes], np.int64)
     lengths = np.array([sizes.sum() for sizes in found.piece_sizes], np.int64)

@@ -101,7 +101,6 @@ class ComposedBucket:
     """
 
     root: str
-    """The composed dataset's folder."""
     split: str
     domain: str
     """The domain's value; empty if there are no domains."""
@@ -113,7 +112,6 @@ class ComposedBucket:
     """Digest of its files, known without reading one."""
     end_of_text: int | None
     padding: int
-    """The token id that pads samples."""
     dtype: str
     stored_as: str
     masked: bool
@@ -181,7 +179,6 @@ class Composed:
     buckets: tuple[ComposedBucket, ...]
     """Buckets of all splits, grouped by split and domain, smallest capacity first."""
     described: Mapping[str, Any] = field(repr=False)
-    """Content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
         """Return the bucket with this capacity, split and domain; the FormatError for an unknown one lists all."""

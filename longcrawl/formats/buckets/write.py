@@ -48,7 +48,6 @@ GROUP_DOCUMENTS = 50_000
 GROUP_SAMPLES = 1 << 18
 """Samples whose pieces are ordered at a time."""
 PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
-"""One piece in the file of a plan."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class PlannedBucket:
     """Samples of one capacity in a split or in one of its domains."""
 
     path: str
-    """Folder in the dataset: ``train/2048``, or ``train/web/2048``."""
     capacity: int
     samples: int
     pieces: int
@@ -84,7 +82,6 @@ class PlannedSplit:
     """Place of its first document in the order of all documents."""
     documents: int
     pieces: tuple[int, ...]
-    """Number of pieces in each bucket."""
     composition: measures.Composition
 
     @property
@@ -222,7 +219,6 @@ class SampleFile:
     bucket: PlannedBucket
     number: int
     first: int
-    """Number of its first sample in the bucket."""
     samples: int
     tokens: TokenFacts
     joined: bool

@@ -26,9 +26,9 @@ the bands of rows whose files are all present, as a dense array that knows their
 (:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
 
 Changed bytes in files that longcrawl wrote also raise CorruptionError: the crc32c of a chunk is compared whenever it is
-decoded, the SHA-256 of a file when it is first read. In arrays without checksums, changed bytes are detected only if
-blosc detects them. Metadata may be damaged or hostile: every number is compared with a limit before anything is
-allocated or listed by it. The reader holds no lock, so it survives a fork in the middle of a read by another thread.
+decoded, the SHA-256 of a file when it is first read. In other arrays, only blosc detects changed bytes, if at all.
+Metadata may be hostile: every number is compared with a limit before anything is allocated by it. The reader holds no
+lock, so it survives a fork in the middle of a read by another thread.
 """
 
 import hashlib
@@ -453,28 +453,22 @@ class DirectReader(ChunkReader):
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Decode one chunk, clipped to the array's shape."""
-        place = row_chunk, column_chunk
-        path = self.file(place)
-        try:
-            sharded = self.layout.index_at != "none"
-            packed = self._open_shard(path).read(*place) if sharded else self._whole(path, place)
-        except FileNotFoundError as missing:
-            if self.on_missing_chunks == "error":
-                raise self.missing(place) from missing
-            packed = None
-        return self.decode(packed, *place)
+        return self.read_file([(row_chunk, column_chunk)])[0]
 
     def read_file(self, places: Sequence[Pair]) -> list[Tokens]:
         """Decode several chunks of one file; neighbours in a remote file are fetched together."""
-        path = self.file(places[0])
-        if self.layout.index_at == "none" or len(places) == 1 or not is_url(path):
-            return super().read_file(places)
+        path, packed = self.file(places[0]), list[bytes | None]()
         try:
-            packed = self._open_shard(path).read_joined(places)
+            if self.layout.index_at == "none":
+                packed += [self._whole(path, place) for place in places]
+            elif len(places) > 1 and is_url(path):
+                packed += self._open_shard(path).read_joined(places)
+            else:
+                packed += [self._open_shard(path).read(*place) for place in places]
         except FileNotFoundError as missing:
             if self.on_missing_chunks == "error":
                 raise self.missing(places[0]) from missing
-            packed = [None] * len(places)
+            packed += [None] * len(places)
         return [self.decode(each, *place) for each, place in zip(packed, places, strict=True)]
 
     def decode(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:

@@ -153,12 +153,19 @@ def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Tab
             f"a rectangle takes tokens of type uint16 or uint32, these are {tokens.type}: cast the column, or use "
             "tokenize"
         )
-    _check_lengths(table, tokens, context_length)
+    lengths = pc.fill_null(pc.list_value_length(tokens), 0)
+    wrong = pc.index(pc.not_equal(lengths, context_length), True).as_py()
+    if wrong >= 0:
+        name = table["id"][wrong].as_py() if "id" in table.column_names else f"document {wrong}"
+        raise FormatError(
+            f"{name} has {lengths[wrong].as_py():,} tokens, a row holds {context_length:,}: "
+            f"put min_tokens: {{n: {context_length}}} and truncate: {{n: {context_length}}} before the rectangle"
+        )
     columns = {TOKENS: tokens}
     check_masked(table, "a rectangle")
     if LOSS_MASK in table.column_names:
-        lengths = np.full(table.num_rows, context_length, np.int64)
-        flat = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
+        sizes = np.full(table.num_rows, context_length, np.int64)
+        flat = loss_mask_of_tokens(table, sizes, "a rectangle").flatten().to_numpy(zero_copy_only=False)
         flags = np.packbits(flat.reshape(table.num_rows, context_length), axis=1)
         bits = [None, pa.py_buffer(np.ascontiguousarray(flags))]
         columns[LOSS_MASK] = pa.Array.from_buffers(pa.binary(flags.shape[1]), table.num_rows, bits)
@@ -175,17 +182,6 @@ def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
     lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64) * width
     return lengths
-
-
-def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> None:
-    lengths = pc.fill_null(pc.list_value_length(tokens), 0)
-    wrong = pc.index(pc.not_equal(lengths, context_length), True).as_py()
-    if wrong >= 0:
-        name = table["id"][wrong].as_py() if "id" in table.column_names else f"document {wrong}"
-        raise FormatError(
-            f"{name} has {lengths[wrong].as_py():,} tokens, a row holds {context_length:,}: "
-            f"put min_tokens: {{n: {context_length}}} and truncate: {{n: {context_length}}} before the rectangle"
-        )
 
 
 @outputs.output("rectangle")
@@ -390,7 +386,6 @@ class _Split:
     changes: Changes
     name: str
     table: pa.Table
-    """The table of all its rows."""
     gone: Longs
     """int64, ascending, the rows to remove."""
 

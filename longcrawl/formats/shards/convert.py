@@ -180,7 +180,13 @@ def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
     """Pair each shard with its target, and return the target format; raise FormatError if a file would be replaced."""
-    into = find_format(target, to) if to is not None else _by_ending(target)
+    fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
+    if to is None and len(fitting) != 1:
+        raise FormatError(
+            f"the format of {target} is not clear from its suffix: type --to FORMAT, with one of "
+            f"{', '.join(fitting or FORMATS.loaded())}"
+        )
+    into = find_format(target, to or fitting[0])
     pairs = [(source, target)]
     if source.is_dir():
         found = shards_in(source, source_format, None)
@@ -194,13 +200,3 @@ def _pairs(
             with writing(file, FormatError, _ELSEWHERE):
                 check_target(file, FormatError, f"remove it, or {_ELSEWHERE}")
     return pairs, into
-
-
-def _by_ending(target: Path) -> type[ShardFormat]:
-    fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
-    if len(fitting) != 1:
-        raise FormatError(
-            f"the format of {target} is not clear from its suffix: type --to FORMAT, with one of "
-            f"{', '.join(fitting or FORMATS.loaded())}"
-        )
-    return FORMATS[fitting[0]]

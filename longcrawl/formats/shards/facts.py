@@ -23,7 +23,6 @@ from longcrawl.io.stored_tables import read_row, read_table, write_table
 from longcrawl.tokens.tokenize import LOSS_MASK
 
 Open = Callable[[str], TokenShard]
-"""Type of functions that open a shard of the output by its name."""
 
 
 def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, settings: dict[str, Any]) -> Removal:
@@ -50,10 +49,7 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
 
 @dataclass(frozen=True)
 class _Shard:
-    """A shard with documents to remove."""
-
     table: str
-    """Name of the table of its documents."""
     documents: pa.Table
     gone: Longs
     """int64, the rows to remove."""

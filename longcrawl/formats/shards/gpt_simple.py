@@ -32,16 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.shard import (
-    OVERLAP,
-    Documents,
-    check_size,
-    end_problems,
-    file_bytes,
-    local_path,
-    map_file,
-)
+from longcrawl.formats.shards.shard import OVERLAP, Documents, check_size, file_bytes, map_file
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
 NAME = "gpt-simple"
@@ -120,7 +113,7 @@ open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSim
 
 def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
     """Return the ``.bin`` and ``.idx`` files of a shard, given either of them or their path without a suffix."""
-    file = local_path(path)
+    file = shard.local_path(path)
     if file.suffix in OTHER_SUFFIXES:
         raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
     stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
@@ -149,7 +142,7 @@ def read_index_header(index: Path, header: struct.Struct, magic: bytes, at: int,
 def _index_problems(
     index: Path, ends: npt.NDArray[np.int64], overlaps: npt.NDArray[np.uint16], tokens: int
 ) -> Iterator[str]:
-    falling = list(end_problems(ends, tokens, index, lambda number: HEADER.size + 8 * (number + 1)))
+    falling = list(shard.end_problems(ends, tokens, index, lambda number: HEADER.size + 8 * (number + 1)))
     yield from falling
     too_long = np.flatnonzero(overlaps > np.diff(ends, prepend=0))
     for number in [] if falling else too_long[:1].tolist():

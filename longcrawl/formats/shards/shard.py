@@ -107,10 +107,9 @@ class TokenShard:
     >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
     (16384, dtype('uint16'), memmap([ 464, 9214,  373, ...], dtype=uint16))
 
-    ``tokens`` are uint16 or uint32. ``document_ends`` are int64, for each document the offset after its last token, or
-    None; see :attr:`ends`. ``overlaps`` are unsigned integers, for each document, and ``loss_mask`` is bool, for each
-    token; None if there are none. ``left_out`` describes other content of the file, and ``first_byte`` is the offset of
-    the tokens.
+    ``tokens`` are uint16 or uint32. ``document_ends`` are int64 or None, see :attr:`ends`. ``overlaps`` are unsigned
+    integers, for each document, and ``loss_mask`` is bool, for each token; None if there are none. ``left_out``
+    describes other content of the file, and ``first_byte`` is the offset of the tokens.
 
     ``check="everything"`` compares all blocks of the files with ``checksums`` on opening. Otherwise :meth:`document`
     and :meth:`documents` check the tokens that they return, and code that uses ``tokens`` must call :meth:`compare`.

@@ -57,7 +57,8 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
     if name is not None:
         return FORMATS.find(name, "format")
     file = local_path(path)
-    for each in _loaded():
+    # Formats that other packages announce are found only by name.
+    for each in map(FORMATS.__getitem__, FORMATS.loaded()):
         if each.is_at(file):
             return each
     if file.suffix in gpt_simple.OTHER_SUFFIXES:
@@ -81,13 +82,8 @@ def read_description(path: Path, name: str) -> dict[str, Any]:
 
 def shard_suffixes(name: str | None = None) -> set[str]:
     """Return the suffixes of shards of the format called ``name``, or of all formats if there is no such format."""
-    chosen = [FORMATS[name]] if name is not None and name in FORMATS else _loaded()
-    return {each.suffix for each in chosen}
-
-
-def _loaded() -> list[type[ShardFormat]]:
-    """Return the formats that need no import; those that other packages announce are found only by name."""
-    return [FORMATS[name] for name in FORMATS.loaded()]
+    names = [name] if name is not None and name in FORMATS else FORMATS.loaded()
+    return {FORMATS[each].suffix for each in names}
 
 
 def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the usual word for it
@@ -130,7 +126,9 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     there = list_files(folder)
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
-    runs = {output.rpartition("/")[0] for output in outputs if output} | _runs(folder, there)
+    manifests = (file for file in there if file.rpartition("/")[2] == "manifest.json")
+    found_runs = (file for file in manifests if "longcrawl_run" in (_read_object(folder / file) or {}))
+    runs = {name.rpartition("/")[0] for name in (*filter(None, outputs), *found_runs)}
     run_tables = {_below(run, table) for run in runs for table in RUN_TABLES}
     found = []
     for file in (file for file in there if Path(file).suffix in suffixes):
@@ -155,13 +153,11 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
 def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
     """Return the format and the shards of each output below a folder; all paths are relative to that folder."""
     outputs = {}
-    for file in files:
-        path = Path(file)
-        described = _read_object(folder / path) if path.suffix == ".json" and path.stem in FORMATS.loaded() else None
-        if described is not None and KIND in described and isinstance(described.get("files"), dict):
-            listed = (path.parent / name for name in described["files"] if name.partition("/")[0] in SPLITS)
+    for path in map(Path, files):
+        is_named = path.suffix == ".json" and path.stem in FORMATS.loaded()
+        if is_named and (listed := described_shards(folder / path)) is not None:
             output = "" if path.parent == Path() else path.parent.as_posix()
-            outputs[output] = path.stem, {each.as_posix() for each in listed}
+            outputs[output] = path.stem, {_below(output, name) for name in listed}
     return outputs
 
 
@@ -192,12 +188,6 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
         for folder in _folders(name)
         for split in SPLITS
     )
-
-
-def _runs(folder: Path, files: list[str]) -> set[str]:
-    """Return the folders below a folder that have the manifest of a run."""
-    manifests = (file for file in files if file.rpartition("/")[2] == "manifest.json")
-    return {file.rpartition("/")[0] for file in manifests if "longcrawl_run" in (_read_object(folder / file) or {})}
 
 
 def described_shards(description: Path) -> list[str] | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -207,7 +209,9 @@ class ShardWriter(TokenWriter):
             columns = {"shard": pa.repeat(name, len(counts)), "entry": pa.array(ends - counts)}
             columns["entries"] = pa.array(counts)
             if WINDOWS in table.column_names and not regular:
-                columns[STARTS] = _window_starts(table[WINDOWS].combine_chunks())
+                lists = table[WINDOWS].combine_chunks()
+                lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+                columns[STARTS] = list_column(lengths, pc.struct_field(lists.flatten(), "start"))
             columns |= {each: table[each] for each in RECORDED if each in table.column_names}
             recorded.append(pa.table(columns))
             entry, dtype = entry + int(counts.sum()), str(entries.tokens.dtype)
@@ -242,13 +246,10 @@ class ShardWriter(TokenWriter):
             "splits": _totals(written),
         }
         if self.settings.buckets is not None:
-            groups: dict[str | None, list[dict[str, Any]]] = {}
-            for each in written:
-                groups.setdefault(each["bucket"], []).append(each)
             described["bucket_column"] = self.settings.buckets
             described["buckets"] = [
-                {"bucket": value, "folder": self._bucket_folder(value), "splits": _totals(group)}
-                for value, group in groups.items()
+                {"bucket": value, "folder": self._bucket_folder(value), "splits": _totals(list(group))}
+                for value, group in groupby(written, itemgetter("bucket"))  # as they were planned
             ]
         files = [each["files"] for each in written]
         if self.tokenize is not None:
@@ -281,11 +282,6 @@ class ShardWriter(TokenWriter):
 
     def _bucket_folder(self, value: str | None) -> str:
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
-
-
-def _window_starts(windows: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False)
-    return list_column(lengths, pc.struct_field(windows.flatten(), "start"))
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -279,7 +279,8 @@ def read_remote(text: bytes, where: str) -> dict[str, Any]:
     for name, entry in described["files"].items():
         if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(name.split("/")):
             raise _wrong(where, f"names {name!r}, which is not a path inside its folder")
-        if not _is_entry(entry):
+        sized = isinstance(entry, dict) and is_count(entry.get("bytes"))
+        if not sized or not SHA256.fullmatch(str(entry.get("sha256"))):
             raise _wrong(where, f"does not record bytes and SHA-256 of {name}")
     return described
 
@@ -307,12 +308,6 @@ def is_intact(described: Mapping[str, Any], text: bytes) -> bool:
 
 def _wrong(where: str, problem: str) -> FormatError:
     return FormatError(f"{where} {problem}: push it again, or look for another copy")
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
-        return False
-    return is_count(entry.get("bytes")) and SHA256.fullmatch(entry["sha256"]) is not None
 
 
 UNFINISHED = "unfinished-push.json"
@@ -355,8 +350,7 @@ class UnfinishedPush:
 
     def as_card(self) -> bytes:
         """Return a card with which `datasets` loads nothing, and which explains why."""
-        card = read_template("unfinished.md")
-        return Template(card).substitute(tag=self.tag).encode()
+        return Template(read_template("unfinished.md")).substitute(tag=self.tag).encode()
 
 
 def read_card(file: Path) -> str:

@@ -69,7 +69,6 @@ class Fetched:
     complete: int
     """Number of rows with enough tokens in the repository."""
     of: int
-    """Number of rows in the dataset."""
 
     def __str__(self) -> str:
         return one_line(
@@ -130,7 +129,10 @@ def fetch(
         raise HubError(f"{target} holds another fetch, {begun}: choose another folder, or type that one again")
     done = Fetched(str(target), repo, commit, split, request.rows, request.context, complete, array.shape[0])
     if (target / spec.DESCRIPTION).exists():
-        _check_there(target)
+        for name_of, entry in spec.read_description(target).get("files", {}).items():
+            file = target / name_of
+            if not file.is_file() or file.stat().st_size != entry["bytes"]:
+                raise CorruptionError(f"{file} is missing or cut: remove {target} and type the same command again")
         return done
     with writing(target, HubError, "make room and type the same command again, what is fetched is kept"):
         (target / BEGUN).mkdir(parents=True, exist_ok=True)
@@ -167,13 +169,6 @@ def _begun(target: Path) -> Request | None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HubError(f"{target} is not empty, and holds no fetch that could resume: choose another folder")
     return None
-
-
-def _check_there(target: Path) -> None:
-    for name, entry in spec.read_description(target).get("files", {}).items():
-        file = target / name
-        if not file.is_file() or file.stat().st_size != entry["bytes"]:
-            raise CorruptionError(f"{file} is missing or cut: remove {target} and type the same command again")
 
 
 def _find_array(repo: str, listed: Mapping[str, client.RemoteFile], split: str) -> str:
@@ -215,7 +210,6 @@ def _choose_bands(
 
 
 def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: Files) -> None:
-    """Fetch the bands of the rectangle one after the other, with concurrent requests for the files of a band."""
     write = _copy_band if request.zarr_format == 2 else _write_band
     height = array.layout.chunks[0] if request.zarr_format == 2 else BAND
     with ThreadPoolExecutor(REQUESTS) as threads:

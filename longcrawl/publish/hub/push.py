@@ -11,7 +11,6 @@ are written to ``.push`` and then moved. A list of the moves is written first, s
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,7 +23,7 @@ from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS, TokenRows
 from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
 from longcrawl.formats.shards.parquet import row_groups
-from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, with_texts
+from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, texts_of
 from longcrawl.io.files import check_writable, checksum, file_entries, publish, remove, whole_file, write_text, writing
 from longcrawl.io.stored_tables import GroupedTable, check_undamaged
 from longcrawl.io.structured import Marker, seal, verify_files
@@ -119,7 +118,12 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
         made = {f"{TOKEN_TABLES}/{task.file.name}": Marker.open(task.marker, task.file) for task in tasks}
         entries = {name: next(iter(marker.files.values())) for name, marker in made.items()}
         for name, files in merges.items():
-            _merge([folder / each for each in files], beside / name)
+            merged, paths = beside / name, [folder / each for each in files]
+            merged.parent.mkdir(exist_ok=True)
+            check_undamaged(paths)
+            with whole_file(merged) as partial_file, GroupedTable(partial_file) as written:
+                read = [pq.read_table(file, partitioning=None) for file in paths]
+                written.add(pa.concat_tables(read).combine_chunks())
         entries |= file_entries(beside, list(merges))
         replaced = [*old, *chain(*merges.values())]
         Marker(beside / MOVES, {"output": _identity(manifest), "made": entries, "replaced": replaced}, {}).write()
@@ -197,11 +201,8 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
         return []
     described = manifest["output"]
     output, shown = folder / described["format"], TEXT if tables == "text" else BEGINNING
-    found, tasks, decode = RESULTS[described["format"]].token_rows(output), [], None
-    if (output / TOKENIZER).exists():
-        escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
-        decode = partial(with_texts, output=output, shown=shown, json_escaped=escaped, end_of_text=end_of_text)
-    elif found and shown == TEXT:
+    found, tasks, decode = RESULTS[described["format"]].token_rows(output), [], texts_of(output, described, shown)
+    if decode is None and found and shown == TEXT:
         raise RunError(f"{output} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
     for split, rows in found.items():
         count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
@@ -242,13 +243,6 @@ def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
         large = [group for group in groups if len(group) > 1]
         merges |= {f"{kind}/{MERGED}{number:05d}.parquet": group for number, group in enumerate(large)}
     return merges
-
-
-def _merge(files: list[Path], merged: Path) -> None:
-    merged.parent.mkdir(exist_ok=True)
-    check_undamaged(files)
-    with whole_file(merged) as beside, GroupedTable(beside) as written:
-        written.add(pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).combine_chunks())
 
 
 COMMIT_FILES = 250
@@ -418,8 +412,6 @@ def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """Files that longcrawl has already put on the Hub."""
-
     files: frozenset[str] = frozenset()
     unfinished: str | None = None
     """Tag of a push that was stopped between two commits."""
@@ -432,7 +424,13 @@ def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> 
     if MANIFEST in there.files:
         files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
     if client.UNFINISHED in there.files:
-        begun = _begun(repo, there)
+        try:
+            begun = client.UnfinishedPush.read(_fetch(repo, there, client.UNFINISHED))
+        except FormatError as wrong:
+            raise HubError(
+                f"{repo} holds an {client.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
+                "delete it on the Hub"
+            ) from wrong
         if begun.tag not in accepted:
             raise HubError(
                 f"{repo} holds a part of {begun.tag}, whose push was stopped or is still running: push that run again "
@@ -455,16 +453,6 @@ def _check_instead_of(
         f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
         "leave it out"
     )
-
-
-def _begun(repo: str, there: client.Repository) -> client.UnfinishedPush:
-    try:
-        return client.UnfinishedPush.read(_fetch(repo, there, client.UNFINISHED))
-    except FormatError as wrong:
-        raise HubError(
-            f"{repo} holds an {client.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
-            "delete it on the Hub"
-        ) from wrong
 
 
 def _manifest_files(repo: str, there: client.Repository) -> set[str]:

@@ -76,7 +76,6 @@ def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) ->
 
 
 def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a source, stage or output name and the entry of its work, in the order of the recipe."""
     entries = _entries()
     source = recipe["source"]["builder"]
     if source == "redpajama-v2":
@@ -309,7 +308,9 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     sources = facts["source_datasets"] or (SOURCE_DATASETS | of_hub).get(source["builder"], ())
     entries = {
         "language": list(dict.fromkeys(codes.values())),
-        "language_bcp47": [_bcp47(name, code) for name, code in codes.items() if re.search("[-_]", name)],
+        "language_bcp47": [
+            "-".join([code, *re.split("[-_]", name)[1:]]) for name, code in codes.items() if re.search("[-_]", name)
+        ],
         "license": facts["license"],
         "license_name": facts["license_name"],
         "license_link": facts["license_link"],
@@ -325,7 +326,6 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the splits of the token tables that a push has made, ``train`` first."""
     if manifest["output"]["format"] == TOKEN_TABLES:
         return []
     files = [PurePosixPath(name) for name in manifest.get("files", {})]
@@ -403,10 +403,6 @@ def _features(schema: pa.Schema) -> list[dict[str, Any]]:
 
     found: list[dict[str, Any]] = Features.from_arrow_schema(schema)._to_yaml_list()  # noqa: SLF001  # there is no public method
     return found
-
-
-def _bcp47(name: str, code: str) -> str:
-    return "-".join([code, *re.split("[-_]", name)[1:]])
 
 
 def spoken(manifest: Mapping[str, Any]) -> list[str]:

@@ -51,7 +51,7 @@ def datasheet(
     on the share of documents missing from the output, or "".
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
-    bad = len(manifest["bad_files"])
+    bad, found = len(manifest["bad_files"]), ", ".join(map(code, looked_for(recipe)))
     return Template(read_template("datasheet.md").rstrip("\n")).substitute(
         purpose=recipe.get("about") or NOT_RECORDED,
         instance=instance,
@@ -62,7 +62,9 @@ def datasheet(
         missing=_missing(manifest, funnel, cut),
         relations=_relations(manifest, funnel),
         splits=_splits(manifest["output"]),
-        redundancy=_redundancy(recipe),
+        redundancy=f"Duplicates were looked for by {found}; kept documents may still be similar."
+        if found
+        else NOT_LOOKED_FOR,
         confidential=_confidential(recipe, funnel),
         damage=f"{counted(bad, 'input file')} could not be read whole." if bad else "All input was read whole.",
         source=_source(manifest),
@@ -171,11 +173,6 @@ def _splits(output: Mapping[str, Any]) -> str:
     return f"`train` for training. Held out by one draw of documents: {', '.join(held_out)}."
 
 
-def _redundancy(recipe: Mapping[str, Any]) -> str:
-    found = ", ".join(map(code, looked_for(recipe)))
-    return f"Duplicates were looked for by {found}; kept documents may still be similar." if found else NOT_LOOKED_FOR
-
-
 def _source(manifest: Mapping[str, Any]) -> str:
     inputs = manifest["inputs"]
     files = sum(map(len, inputs.values()))
@@ -197,8 +194,6 @@ PICTURES = {
     "domains": "Domains with most documents",
     "languages": "Languages with most documents",
 }
-"""Titles of the pictures in ``card/NAME.svg``."""
-
 
 TOKEN_COLUMNS = {
     "beginning": "the text of its first tokens",
@@ -313,7 +308,6 @@ def funnel_and_rates(card: CardSource) -> str:
 
 
 def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
-    """Return a table of the documents and, if counted, characters after each stage, beside reference figures."""
     stage, kept, of_all, of_before, *rest = rates.columns
     columns = [stage, kept, Column("removed", "count"), of_all, of_before._replace(title="of the stage before")]
     if rates.has_characters:

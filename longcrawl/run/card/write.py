@@ -37,10 +37,8 @@ from longcrawl.urls import REPOSITORY
 def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the description, citation and licence of a run, from its recipe."""
     recipe, facts = manifest["recipe"], front_matter.facts_of(manifest)
-    works = [
-        *front_matter.citations(recipe, input_names(manifest)),
-        front_matter.software(manifest["versions"]["longcrawl"]),
-    ]
+    made_by = front_matter.software(manifest["versions"]["longcrawl"])
+    works = [*front_matter.citations(recipe, input_names(manifest)), made_by]
     name = facts["pretty_name"] or recipe["name"]
     license_of = (facts["license_name"] or facts["license"], facts["license_link"])
     return {
@@ -162,13 +160,17 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
     lengths = [("kept", each) for each in analysis.lengths]
     if source is not None:
         lengths.insert(0, ("at the source", Lengths.from_dict(source)))
-    languages = {name or "none": count for name, count in analysis.languages.items()}
+    ranked, domains = ranked_rules(funnel), list(analysis.domains.items())
+    left = [(funnel.source, funnel.documents), *((row.stage, row.documents_out) for row in funnel)]
+    rules = [(rule if rule == stage else f"{stage}: {rule}", count) for stage, rule, count in ranked]
+    removed = sum(count for _, _, count in ranked)
+    languages = [(name or "none", count) for name, count in analysis.languages.items()]
     panels: dict[str, tuple[bool, Callable[[Any], None]]] = {
-        "funnel": (bool(funnel.rows), lambda figure: _funnel(figure, funnel)),
-        "reasons": (bool(ranked_rules(funnel)), lambda figure: _reasons(figure, funnel)),
+        "funnel": (bool(funnel.rows), lambda figure: _bars(figure, left, FIRST, of=max(funnel.documents, 1))),
+        "reasons": (bool(ranked), lambda figure: _bars(figure, rules[:MOST_BARS], SECOND, of=removed)),
         "lengths": (any(each.documents for _, each in lengths), lambda figure: _lengths(figure, lengths)),
-        "domains": (len(analysis.domains) > 1, lambda figure: _ranked(figure, analysis.domains)),
-        "languages": (len(analysis.languages) > 1, lambda figure: _ranked(figure, languages)),
+        "domains": (len(domains) > 1, lambda figure: _bars(figure, domains[:MOST_BARS], FIRST)),
+        "languages": (len(languages) > 1, lambda figure: _bars(figure, languages[:MOST_BARS], FIRST)),
     }
     pictures = {}
     with rc_context(STYLE):
@@ -177,29 +179,10 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
                 figure = Figure(figsize=(WIDTH, 3), layout="constrained")
                 draw(figure)
                 figure.axes[0].set_title(PICTURES[name], loc="left", fontsize=12, fontweight="bold", pad=12)
-                pictures[name] = _svg(figure)
+                written = io.StringIO()
+                figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+                pictures[name] = "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
     return pictures
-
-
-def _svg(figure: Any) -> str:
-    written = io.StringIO()
-    figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
-
-
-def _funnel(figure: Any, funnel: Funnel) -> None:
-    left = [(funnel.source, funnel.documents), *((row.stage, row.documents_out) for row in funnel)]
-    _bars(figure, left, FIRST, of=max(funnel.documents, 1))
-
-
-def _reasons(figure: Any, funnel: Funnel) -> None:
-    ranked = ranked_rules(funnel)
-    named = [(rule if rule == stage else f"{stage}: {rule}", count) for stage, rule, count in ranked]
-    _bars(figure, named[:MOST_BARS], SECOND, of=sum(count for _, _, count in ranked))
-
-
-def _ranked(figure: Any, counts: Mapping[str, int]) -> None:
-    _bars(figure, list(counts.items())[:MOST_BARS], FIRST)
 
 
 def _bars(figure: Any, counts: Sequence[tuple[str, int]], colour: str, of: int = 0) -> None:
@@ -317,10 +300,6 @@ def _listed(source: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[str
     yield "\n".join(f"- {code(name)}: {paths[name]}, SHA-256 `{each['sha256']}`" for name, each in lists.items())
 
 
-def _composition(card: sections.CardSource) -> str:
-    return card.result.composition(card.folder / card.result.name, card.output)
-
-
 def _limits(card: sections.CardSource) -> str:
     limits = sections.known_limits(card.manifest)
     return "\n".join(f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in limits)
@@ -378,7 +357,9 @@ SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "lengths": titled("Lengths", sections.lengths),
     "places": titled("Domains and languages", sections.places),
     "duplicates": titled("Duplicates", sections.duplicates),
-    "composition": titled("Composition", _composition),
+    "composition": titled(
+        "Composition", lambda card: card.result.composition(card.folder / card.result.name, card.output)
+    ),
     "broken": titled("Broken input", _broken),
     "contact": titled("Opt-out and contact", _contact),
     "takedown": titled("Removed on request", sections.takedowns),
@@ -448,32 +429,29 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     """
     with open_run(run, "") as folder:
         check_writable(folder / CARD)
-        return _card(folder, plots=plots)
-
-
-def _card(folder: Path, *, plots: bool) -> Card:
-    manifest = read_sealed(folder)
-    if lost := lost_ledger(folder, manifest):
-        raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
-    if plots and (folder / PICTURE_FOLDER).exists() and not (folder / PICTURE_FOLDER).is_dir():
-        raise RunError(f"{folder / PICTURE_FOLDER} is a file, and pictures go to a folder of this name: move it away")
-    # Make the card and all pictures first, so that a failure leaves the run unchanged.
-    with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
-        drawn = draw_pictures(manifest) if plots else {}
-        before = {file.stem for file in (folder / PICTURE_FOLDER).glob("*.svg")}
-        there = [name for name in sections.PICTURES if name in before.union(drawn)]
-        written = _merged(folder, manifest, there)
-    pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
-    with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
-        for name, picture in drawn.items():
-            write_text(folder / PICTURE_FOLDER / f"{name}.svg", picture)
-        write_text(folder / CARD, written.text)
-        _name_in_manifest(folder, manifest, pictures)
-    return Card(name_of(folder / CARD), written.kept, pictures, tuple(front_matter.head_problems(written.head)))
+        manifest, shown = read_sealed(folder), folder / PICTURE_FOLDER
+        if lost := lost_ledger(folder, manifest):
+            raise RunError(
+                f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card"
+            )
+        if plots and shown.exists() and not shown.is_dir():
+            raise RunError(f"{shown} is a file, and pictures go to a folder of this name: move it away")
+        # Make the card and all pictures first, so that a failure leaves the run unchanged.
+        with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
+            drawn = draw_pictures(manifest) if plots else {}
+            before = {file.stem for file in shown.glob("*.svg")}
+            there = [name for name in sections.PICTURES if name in before.union(drawn)]
+            written = _merged(folder, manifest, there)
+        pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
+        with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
+            for name, picture in drawn.items():
+                write_text(shown / f"{name}.svg", picture)
+            write_text(folder / CARD, written.text)
+            _name_in_manifest(folder, manifest, pictures)
+        return Card(name_of(folder / CARD), written.kept, pictures, tuple(front_matter.head_problems(written.head)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
-    """Return the new card with the edits of the existing one, which must have marks unless it is unedited."""
     file = folder / CARD
     try:
         there = file.read_text("utf-8") if file.exists() else ""

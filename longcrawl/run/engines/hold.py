@@ -2,12 +2,10 @@
 
 Many cluster file systems lack ``flock``. So a lease is a file that is hard-linked into place, which succeeds for one
 process only; in an object store it is an object that is created only if there is none. A child process of the owner
-renews it every ``BEAT`` seconds, even while a kernel holds the interpreter, and removes it when the owner has ended. It
-can also stop while the owner uses no CPU time, so that a process that hangs loses its leases.
-
-Any process may take a lease that it has seen unchanged for ``STALE`` seconds, by its own clock. A machine that was
-suspended may then find another one working in its place. Both write the same bytes, but one removes files that the
-other still reads. So the owner checks its lock before and after each step, and before removing or publishing anything.
+renews it every ``BEAT`` seconds, and removes it when the owner has ended; it can also stop while the owner uses no CPU
+time. Any process may take a lease that it has seen unchanged for ``STALE`` seconds, by its own clock. A suspended
+machine may then find another one in its place: both write the same bytes, but one removes files that the other still
+reads. So the owner checks its lock before and after each step, and before removing or publishing anything.
 """
 
 import json
@@ -39,10 +37,7 @@ MOST_PAUSE = 6.0
 
 
 class _Files:
-    """Leases in files: how to create one if there is none, read, renew and remove it, and take it from its owner.
-
-    ``changed`` returns a value that changes when a lease is renewed, or None if there is none.
-    """
+    """Leases in files; ``changed`` returns a value that changes when a lease is renewed, or None without one."""
 
     @staticmethod
     def create(path: Path, text: str) -> bool:
@@ -171,7 +166,6 @@ class Watched:
     taken_from: dict[str, Any] | None = None
     """Owner that the last look took the lease from for lack of a renewal, or None."""
     unchanged: float = 0.0
-    """Seconds for which the lease has been seen unchanged."""
     _seen: tuple[Any, dict[str, Any]] | None = None
     _looked: float = field(default_factory=time.monotonic)
 
@@ -242,8 +236,7 @@ def _process(process: int) -> dict[str, Any]:
 
 
 def _process_state(process: int) -> list[str]:
-    """Return the fields of /proc/PID/stat that follow the name of the program."""
-    return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()  # behind the program's name
 
 
 def _cpu_time(process: int) -> int | None:
@@ -333,7 +326,6 @@ class HeldAlone:
     """Base of engines in which one process owns the run and has its own workers."""
 
     held: Hold | None = field(default=None, kw_only=True, repr=False, compare=False)
-    """Hold on the folder of the current run."""
 
     @contextmanager
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:

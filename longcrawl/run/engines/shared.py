@@ -144,7 +144,6 @@ class Shared:
             show(f"{hangs}, has shown no progress for {self._stale:.0f} s: another process takes over", error=True)
 
     def _wait(self, pause: "_Pause") -> None:
-        """Wait for other processes; after ``TELLS`` seconds, show the user which."""
         self._heartbeat.progress()
         if not pause.told and time.time() - pause.begun > TELLS:
             pause.told = True
@@ -157,7 +156,6 @@ class Shared:
         pause.seconds = min(2 * pause.seconds, LAST_PAUSE)
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
-        """Return whether this process leads the run, after taking the lock."""
         time.sleep(FIRST_PAUSE)  # of two processes that saw the lock as stale, one may have restored a third's lock
         if not self._heartbeat.holds(self._work / LOCK):
             return False
@@ -199,8 +197,6 @@ class Shared:
 
 @dataclass
 class _Pause:
-    """Pause between two looks at a folder, which doubles while nothing happens."""
-
     seconds: float = FIRST_PAUSE
     begun: float = field(default_factory=time.time)
     told: bool = False

@@ -236,7 +236,6 @@ def _freeze_modules(_loaded: int) -> None:
 
 
 def _original(failed: Exception) -> Exception:
-    """Return the worker's error that ended a Spark job, or a RunError with Spark's reason."""
     if (found := ERROR.search(str(failed))) is not None:
         error: Exception = pickle.loads(base64.b64decode(found[1]))  # noqa: S301  # from workers that this process started
         return error

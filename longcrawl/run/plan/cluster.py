@@ -81,7 +81,6 @@ CONSTANTS = {
 
 HEAD = ("stage", "documents", "core-hours", "in one task", "shuffled", "memory of a task")
 ENGINE = "engine"
-"""Name of the row for the engine's own tasks."""
 FEW_LABELS = 1 << 32
 """Number of documents from which the union-find needs numbers of more than four bytes."""
 NOTHING = exact(0.0)
@@ -254,7 +253,8 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
 
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
     """Return a stage's cost, replacing the work done once for all parts by the exchanges it is assumed to make."""
-    spread, (took, sent) = _less(row.seconds, waited), _rows(before.documents)
+    left = ((row.seconds.value, waited.value), (row.seconds.low, waited.low), (row.seconds.high, waited.high))
+    spread, (took, sent) = Estimate(*(max(one - other, 0.0) for one, other in left)), _rows(before.documents)
     plain = ClusterRow(row.stage, row.documents, spread)
     if isinstance(stage, NearDuplicates):
         return _near_duplicates(plain, stage.curve.bands, before.documents, parts)
@@ -321,11 +321,6 @@ def _times(amount: Estimate, constant: str) -> Estimate:
 
 def _sum(estimates: Iterable[Estimate]) -> Estimate:
     return sum(estimates, NOTHING)
-
-
-def _less(one: Estimate, other: Estimate) -> Estimate:
-    ends = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
-    return Estimate(*(max(mine - theirs, 0.0) for mine, theirs in ends))
 
 
 def _at_least_a_task(memory: Estimate) -> Estimate:

@@ -270,7 +270,8 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
     More than ``least_parts`` are read while they have fewer than ``most_documents`` documents. The sample may have a
     few documents more than that if parts are small.
     """
-    sizes = _part_sizes(parts)
+    known = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
+    sizes = np.array(known if all(known) else [1] * len(parts), np.float64)
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
     share = -(-most_documents // max(min(least_parts, len(parts)), 1))
     clock = CoreClock()
@@ -283,12 +284,6 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
         read.append(_read(source, parts[number], number, sizes[number], share, seed))
     read.sort(key=lambda part: part.number)
     return Sample(len(parts), float(sizes.sum()), tuple(read), clock.seconds["start"])
-
-
-def _part_sizes(parts: Sequence[Part]) -> Doubles:
-    """Return the size of each part's files in bytes, or 1 for every part if one has no local files."""
-    sizes = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
-    return np.array(sizes if all(sizes) else [1] * len(parts), np.float64)
 
 
 def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
@@ -434,8 +429,14 @@ class Plan(Tabular):
         self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
     ) -> tuple[Checked, ...]:
         """Compare the figures with those of a finished run; seconds and disk space only if its ``costs`` are given."""
-        written = _written(manifest)
-        truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
+        within = manifest["output"]["format"] + "/"
+        files = manifest["files"].items()
+        written = float(sum(entry["bytes"] for name, entry in files if name.startswith(within)))
+        truths = _truths(manifest) | {"bytes written": written}
+        if costs:
+            seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
+            disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
+            truths |= seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
         figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]
         return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
 
@@ -532,17 +533,6 @@ def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
         if lengths["unit"] == "tokens":
             truths["tokens"] = sum(lengths["total"].values())
     return truths
-
-
-def _written(manifest: Mapping[str, Any]) -> float:
-    within = manifest["output"]["format"] + "/"
-    return float(sum(entry["bytes"] for name, entry in manifest["files"].items() if name.startswith(within)))
-
-
-def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
-    seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
-    disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
-    return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
 
 
 def _as_list(estimate: Estimate | None) -> list[float] | None:

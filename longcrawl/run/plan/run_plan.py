@@ -93,10 +93,6 @@ class Costs:
         for place, table in enumerate(tables):
             self._store(table, self._batches(table, self._kept_together(place, table)), is_new=is_new)
 
-    def sketch(self, survey: Survey, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """Measure a survey's sketching of documents, and writing and reading the sketches; return the sketches."""
-        return [self._sketched(survey, place, table) for place, table in enumerate(tables)]
-
     @contextmanager
     def shared(
         self,
@@ -122,7 +118,8 @@ class Costs:
         self.waited[rows] += took * waits
         self.disk[rows] += weights * (folder_bytes(folder) if folder else 0)
 
-    def _sketched(self, survey: Survey, place: int, table: pa.Table) -> pa.Table:
+    def sketch(self, survey: Survey, place: int, table: pa.Table) -> pa.Table:
+        """Measure a survey's sketching of documents, and writing and reading the sketches; return the sketches."""
         made = []
         for chosen, rows, batch in self._batches(table, self._kept_together(place, table)):
             clock = CoreClock()
@@ -260,7 +257,12 @@ class _Walk:
         if stage.needs in ("removals", "spans"):
             with clock.measure("start"):
                 self._decide(label, stage, [table.slice(0, FIRST) for table in tables], Costs(self.sample))
-            passed, left = self._warm(lambda cost: self._surveyed(label, stage, tables, cost))
+
+            def survey(cost: Costs) -> list[pa.Table]:
+                cost.keep(tables, is_new=not self._are_kept())
+                return self._decide(label, stage, tables, cost)
+
+            passed, left = self._warm(survey)
             halves = [self._half(table, label) for table in tables]
             half_left = self._decide(label, stage, halves, Costs(self.sample))
             shares = [self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True)]
@@ -296,10 +298,6 @@ class _Walk:
         with cost.shared(tables, target, by_size=True, share=share):
             return stage.fit(iter(tables), str(target))
 
-    def _surveyed(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
-        cost.keep(tables, is_new=not self._are_kept())
-        return self._decide(label, survey, tables, cost)
-
     def _are_kept(self) -> bool:
         """Return whether the last stage was a survey that removes documents, so that a run has stored them already."""
         return bool(self.applied) and self.applied[-1].needs == "removals"
@@ -329,7 +327,7 @@ class _Walk:
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
     def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
-        sketches, left = cost.sketch(survey, tables), list(tables)
+        sketches, left = [cost.sketch(survey, *each) for each in enumerate(tables)], list(tables)
         groups = [list(range(len(tables)))]
         if survey.within_parts:
             groups = [np.flatnonzero(np.equal(self.group_of, each)).tolist() for each in sorted(set(self.group_of))]
@@ -383,12 +381,7 @@ LEAST_NOISE = 0.03
 
 
 def plan(
-    recipe: str | Path | Recipe,
-    *,
-    parts: int = 8,
-    documents: int = 4000,
-    seed: int = 0,
-    overrides: Iterable[str] = (),
+    recipe: str | Path | Recipe, *, parts: int = 8, documents: int = 4000, seed: int = 0, overrides: Iterable[str] = ()
 ) -> Plan:
     """Run a recipe's stages on a sample of its input and estimate the results and costs of a run.
 
