@@ -23,7 +23,6 @@ from longcrawl.sources.files import absolute
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
 TOKENS = "tokens"
-"""Configuration name of the tokens of a run."""
 
 
 def register() -> None:

@@ -673,7 +673,6 @@ def _append(spill: Path, spilled: Spilled) -> Counts:
 
 
 def _places(rows: Any, part: Any) -> npt.NDArray[Any]:
-    """Return the places of rows of an index or of a table of the exchange."""
     places = np.empty(len(rows), PLACE)
     places["part"] = part
     for name in ("batch", "row", "bytes"):

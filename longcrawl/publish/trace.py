@@ -38,7 +38,6 @@ class TracedPiece:
     origin: Origin
     tokens: npt.NDArray[Any]
     text: str | None
-    """Beginning of its text, or None without a tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,6 @@ def _check_names(name: str, settings: Mapping[str, Any], known: set[str]) -> Non
 
 
 def _decode(tokens: npt.NDArray[Any], encoder: Encoder | None, *, escaped: bool) -> str | None:
-    """Return the beginning of a text, or None without a tokenizer."""
     if encoder is None:
         return None
     try:

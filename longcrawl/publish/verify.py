@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -105,7 +105,6 @@ class _Place:
     files: Any
     path: str
     listed: Mapping[str, client.RemoteFile]
-    """Files by path, on the Hub only."""
 
     @classmethod
     def at(cls, root: str) -> "_Place":
@@ -123,13 +122,6 @@ class _Place:
             if root.startswith(DATASETS):
                 raise
             raise HubError(_missing(root)) from missing
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """Fetch up to ``most`` + 1 bytes of a file, or return None if it is missing."""
-        try:
-            return fetch(f"{self.root}/{name}", 0, most + 1)
-        except FileNotFoundError:
-            return None
 
     def digest(self, name: str, most: int) -> tuple[int, str] | None:
         """Return size and SHA-256 of a file, or of its beginning if it has more than ``most`` bytes."""
@@ -171,16 +163,14 @@ def _description(place: _Place) -> tuple[str, bytes]:
         )
     for name in (MANIFEST, *RESULTS.described()):
         if not place.listed or name in place.listed:
-            text = place.read(name, client.DESCRIPTION_BYTES)
-            if text is not None:
-                return name, text
+            with suppress(FileNotFoundError):
+                return name, fetch(f"{place.root}/{name}", 0, client.DESCRIPTION_BYTES + 1)
     raise FormatError(
         f"{place.path} holds neither a run nor an output of longcrawl: it has no {MANIFEST}, rectangle.json or the like"
     )
 
 
 def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
-    """Return the folder of a run's output, which may only contain files of the manifest."""
     output = manifest.get("output")
     name = output.get("format") if isinstance(output, dict) else None
     if not isinstance(name, str) or name not in RESULTS:

@@ -69,14 +69,6 @@ WRITTEN = 32
 """Inputs per writing task after one process has decided; a task writes three files for each: ledger, rows, marker."""
 
 
-class Removed(NamedTuple):
-    """Counts and report of a survey's removals."""
-
-    rules: dict[str, int]
-    report: list[str]
-    """Messages of the survey about its decision, see :func:`longcrawl.core.exchange.report_of`."""
-
-
 class Batch(NamedTuple):
     """Inputs that are decided together, or that form one group of an exchange."""
 
@@ -89,7 +81,6 @@ class Share(NamedTuple):
 
     batch: Batch
     first: int
-    """Number of their first document."""
     read: Callable[[], pa.Table]
     """Function that returns the removals or spans of exactly these inputs, sorted by ``document``."""
 
@@ -98,7 +89,6 @@ class Asked(NamedTuple):
     """Documents that a survey decides about at once: those of one part of the run, or of all if ``part`` is None."""
 
     parts: Sequence[Sequence[int]]
-    """Input numbers of every part of the run."""
     part: int | None
     last: int = 0
     """Segment after which earlier parts are finished, for a survey that reads the documents they kept."""
@@ -110,8 +100,11 @@ class Asked(NamedTuple):
         return sorted(number for group in groups for number in group)
 
 
-def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Removed:
-    """Run a survey's decision; write the ledger of removed documents and the removed rows of each input."""
+def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Mapping[str, Any]:
+    """Run a survey's decision; write the ledger of removed documents and the removed rows of each input.
+
+    Return the number of removed documents by rule ("rules") and the survey's messages ("report").
+    """
     work, inputs = folder / WORK, asked.inputs
     decisions = work / f"decide-{segment}"
     marker = removed_marker(work, segment, asked.part or 0)
@@ -132,7 +125,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": [*report]}, {})
         done.write()
         stored.remove(decisions)
-    return Removed(done.content["rules"], done.content["report"])
+    return done.content
 
 
 def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, engine: Engine) -> int:

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -42,7 +42,6 @@ from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
-from longcrawl.run.inputs import Removed
 from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, RunCosts, RunSummary, StageCost, read_manifest
 from longcrawl.run.part import Tally, run_fused, run_part
 from longcrawl.run.plan.estimates import Plan
@@ -259,7 +258,7 @@ class _Job:
 
     def _run_parts(self, segments: Sequence[Segment], writer: Writer | None) -> None:
         """Take each part in turn through all segments, from the survey that ends the first one, which has been run."""
-        removed = [list[Removed]() for _ in segments]
+        removed = [list[Mapping[str, Any]]() for _ in segments]
         results: list[dict[int, dict[str, Any]]] = [{} for _ in segments]
         last = segments[-1]
         for group, numbers in enumerate(self.groups):
@@ -307,7 +306,7 @@ class _Job:
         part.mark_fitted(self.work, number)
         return fitted
 
-    def _decide(self, segment: Segment, group: int | None, last: int = 0) -> Removed:
+    def _decide(self, segment: Segment, group: int | None, last: int = 0) -> Mapping[str, Any]:
         """Run the survey that ends a segment on one part, or on all; ``last`` is the segment that finishes a part."""
         assert segment.ends_with is not None  # others have nothing to decide
         label, stage = segment.ends_with
@@ -315,18 +314,18 @@ class _Job:
         with self.costs.measure(label, f"{segment.number}-{group}" if group else f"{segment.number}") as cost:
             if isinstance(stage, SpanSurvey):
                 cost.disk = inputs.find_spans(self.folder, segment.number, stage, asked, self.engine)
-                return Removed({}, [])
+                return {"rules": {}, "report": []}
             survey = cast("Survey", stage)
             return inputs.resolve(self.folder, segment.number, label, survey, asked, self.engine)
 
-    def _add_removed(self, segment: Segment, removed: Sequence[Removed]) -> None:
+    def _add_removed(self, segment: Segment, removed: Sequence[Mapping[str, Any]]) -> None:
         assert segment.ends_with is not None  # others have nothing to remove
         label, stage = segment.ends_with
         if stage.needs == "spans":  # the next segment begins with them
             return
-        if report := [message for each in removed for message in each.report]:
+        if report := [message for each in removed for message in each["report"]]:
             self.reports.setdefault(label, []).extend(report)
-        rules = sum((Counter(each.rules) for each in removed), Counter[str]())
+        rules = sum((Counter(each["rules"]) for each in removed), Counter[str]())
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - rules.total(), dict(sorted(rules.items()))))
         self.markers += [part.input_marker(self.work, segment.number, place) for place in range(len(self.parts))]
@@ -464,19 +463,17 @@ class RunPreview:
         stages = [[label, _SEES[stage.needs]] for label, stage in self.recipe.stages]
         done = "; the run is done, and would only be read back" if self.is_done else ""
         notes = (f"writes {self.recipe.output.name} to {self.out}{done}", "nothing has been read or written")
-        table = Table([Column("stage", "name"), Column("looks at", "text")], stages, self._reads(), notes)
+        first = self.parts[:FEW]
+        names = [without_secrets(file) for each in first for file in each.files[:1]] or [each.name for each in first]
+        more = len(self.parts) - len(names)
+        bytes_of = f", {self.local_bytes:,} bytes of local files" if self.local_bytes else ""
+        source = f"source {self.recipe.source.name!r}{bytes_of}"
+        others = f" and {more:,} more" if more > 0 else ""
+        reads = f"reads {counted(len(self.parts), 'part')} of {source}: {', '.join(names)}{others}"
+        table = Table([Column("stage", "name"), Column("looks at", "text")], stages, reads, notes)
         return f"{one_line(f'{self.recipe.name}: {self.recipe.about}')}\n\n{table}"
 
     __repr__ = __str__
-
-    def _reads(self) -> str:
-        first = self.parts[:FEW]
-        names = [without_secrets(file) for part in first for file in part.files[:1]] or [part.name for part in first]
-        more = len(self.parts) - len(names)
-        bytes_of = f", {self.local_bytes:,} bytes of local files" if self.local_bytes else ""
-        others = f" and {more:,} more" if more > 0 else ""
-        source = self.recipe.source.name
-        return f"reads {counted(len(self.parts), 'part')} of source {source!r}{bytes_of}: {', '.join(names)}{others}"
 
 
 def preview_run(

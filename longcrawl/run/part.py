@@ -650,7 +650,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     removals, edited = task.folder / ledger.LEDGER / name, task.folder / ledger.EDITS / name
     clock = CoreClock()
     owners: list[str] = []
-    read = _Counted(_input(task, bad_files, owners), clock, hashes_ids=task.hashes_ids)
+    read = _Counted(_input(task, bad_files, owners), clock, task.hashes_ids)
     first = _first_of_ids(task, read, tally) if task.keeps_first else read
     kept = run_fused([*_applied(task), *task.segment.stages], first, tally)
     rows = None
@@ -716,35 +716,31 @@ def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
     return [work / SPILL / f"{number:05d}.{kind}" for kind in writer.spills]
 
 
+@dataclass
 class _Counted:
-    """Iterator over tables that counts documents and characters, hashes ids and measures reading."""
+    """Tables of a part; while they are read, their documents and characters are counted, and ids hashed if asked."""
 
-    def __init__(self, tables: Iterable[pa.Table], clock: CoreClock, *, hashes_ids: bool) -> None:
-        self.tables = iter(tables)
-        self.clock = clock
-        self.hashes_ids = hashes_ids
-        self.hashes: list[Hashes] = []
-        self.documents = 0
-        self.characters: int | None = 0
-        self.lengths = Lengths("characters")
+    tables: Iterator[pa.Table]
+    clock: CoreClock
+    hashes_ids: bool
+    hashes: list[Hashes] = field(default_factory=list)
+    documents: int = 0
+    characters: int | None = 0
+    lengths: Lengths = field(default_factory=partial(Lengths, "characters"))
 
     def __iter__(self) -> Iterator[pa.Table]:
         while True:
             with self.clock.measure("read"):
-                table = next(self.tables, None)
-                if table is None:
+                if (table := next(self.tables, None)) is None:
                     return
-                self._count(table)
+                self.documents += table.num_rows
+                if self.hashes_ids:
+                    self.hashes.append(hash_ids(table["id"]))
+                lengths = text_lengths(table)
+                self.characters = total([self.characters, _sum(lengths)])
+                if lengths is not None:
+                    self.lengths += Lengths.count("characters", lengths)
             yield table
-
-    def _count(self, table: pa.Table) -> None:
-        self.documents += table.num_rows
-        if self.hashes_ids:
-            self.hashes.append(hash_ids(table["id"]))
-        lengths = text_lengths(table)
-        self.characters = total([self.characters, _sum(lengths)])
-        if lengths is not None:
-            self.lengths += Lengths.count("characters", lengths)
 
 
 def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[pa.Table]:

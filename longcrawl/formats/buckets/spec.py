@@ -25,7 +25,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.order import changes
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
@@ -251,10 +251,8 @@ def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
 def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
     """Yield each distinct key with its indices, in ascending order."""
     order = np.argsort(keys, kind="stable")
-    ranked = keys[order]
-    firsts = np.flatnonzero(np.diff(ranked, prepend=-1)).tolist()
-    for first, stop in pairwise([*firsts, len(keys)]):
-        yield int(ranked[first]), order[first:stop]
+    for first, stop in changes(keys[order]):
+        yield int(keys[order[first]]), order[first:stop]
 
 
 class _ArrayReader:

@@ -64,7 +64,6 @@ class PlannedBucket:
     """Tokens of documents, without padding."""
     plan: int
     first: int
-    """Number of its first sample in the plan."""
     first_document: int
 
 
@@ -613,7 +612,6 @@ class ComposedWriter(TokenWriter):
         return self.settings.layouts(capacity, facts.dtype, self._end_of_text(), masked=facts.masked)
 
     def _file_samples(self, capacity: int, facts: TokenFacts) -> int:
-        """Return the number of samples in each file of a bucket except the last."""
         if self.settings.format == "zarr":
             return BAND
         return max(self.settings.shard_bytes // (capacity * np.dtype(facts.dtype).itemsize), 1)
@@ -662,7 +660,6 @@ def bucket_identity(about: Sequence[Any], samples: int, digests: Sequence[tuple[
 
 
 def _document_tables(plans: Sequence[PlannedSplit]) -> Iterator[tuple[str, int, int]]:
-    """Yield the name of each table of documents, and the bounds of its documents in the order."""
     for each in plans:
         for file, first in enumerate(range(0, each.documents, FILE_DOCUMENTS)):
             start, stop = each.first_document + first, each.first_document + min(first + FILE_DOCUMENTS, each.documents)

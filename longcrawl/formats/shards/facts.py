@@ -169,7 +169,6 @@ class ShardInspection(Inspection):
     """Description of one split of token shards, with one of its documents."""
 
     counts: Mapping[str, int]
-    """Numbers of documents, entries, tokens and shards in the split."""
     dtype: str
     stored_bytes: int
     shard: str
@@ -199,7 +198,6 @@ class ShardRows(TokenRows):
     tables: tuple[Path, ...]
     """Tables of the documents of each shard, in the order of the shards."""
     entries: tuple[int, ...]
-    """Number of entries in each shard."""
     rows: int
     tokens: int
     open: Callable[[str], TokenShard]
@@ -385,11 +383,9 @@ class ShardResult(Result):
 
     def _open(self, folder: Path, described: Mapping[str, Any], name: str) -> TokenShard:
         settings: dict[str, Any] = {"end_of_text": described["end_of_text"], "check": "ends"}
-        return FORMATS[self.name].open(folder / name, **settings, **self._open_settings(described))
-
-    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # overridden for formats that record less
-        """Return the settings that opening needs because the files do not record them."""
-        return {}
+        if "header" in described:  # flat files record neither the type of a token nor that they have no header
+            settings |= {"token_size": _width(described), "header": described["header"]}
+        return FORMATS[self.name].open(folder / name, **settings)
 
 
 @result
@@ -427,9 +423,6 @@ class NanoGptResult(ShardResult):
         settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
         dataset = {"row": "a document", "settings": settings, "given": ", **settings"}
         return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
-
-    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
-        return {"token_size": _width(described), "header": described["header"]}
 
 
 def _width(described: Mapping[str, Any]) -> int:

@@ -46,7 +46,6 @@ KEY = b"longcrawl"
 FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
 GROUP_TOKENS = 1 << 22
 ROWS = 1_024
-"""Rows read at a time."""
 
 
 @shard_format(NAME)
@@ -216,7 +215,6 @@ def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Ta
 
 
 def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Documents:
-    """Decode all documents into temporary files, and memory-map these."""
     dtype = np.dtype(kind.to_pandas_dtype())
     lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:

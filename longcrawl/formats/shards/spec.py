@@ -49,7 +49,6 @@ RUN_TABLES = ("edits", "ledger", "tokens")
 STARTS = "window_starts"
 """Column of the tables of documents with the first token of each window, if documents are not all cut alike."""
 KIND = "longcrawl_token_shards"
-"""Entry that identifies a description of token shards."""
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
@@ -199,7 +198,6 @@ def described_shards(description: Path) -> list[str] | None:
 
 
 def _read_object(file: Path) -> dict[str, Any] | None:
-    """Read a JSON object, or return None if the file is missing or is not a JSON object."""
     with suppress(OSError, ValueError):
         found = load_json(file.read_text("utf-8"))
         return found if isinstance(found, dict) else None

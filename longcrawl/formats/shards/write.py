@@ -87,13 +87,6 @@ class ShardOutput(TokenOutput):
         """Return the format's own settings of ``write``, which the description also records."""
         return {}
 
-    def ends(self) -> bool:
-        """Return whether the end-of-text token ends documents; otherwise it begins them."""
-        return True
-
-    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Raise FormatError for a token type that readers of the format would not expect."""
-
     def _check_windows(self, windows: Windows) -> None:
         if not self.windows:
             raise StageError(
@@ -146,14 +139,6 @@ class NanoGptOutput(ShardOutput):
         """Return the setting ``header``."""
         return {"header": self.header}
 
-    def ends(self) -> bool:
-        """Return False with the header of llm.c, where the end-of-text token begins documents."""
-        return self.header == "none"
-
-    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Raise FormatError for uint32 without a header, unless it is requested."""
-        nanogpt.check_width(stored, asked, self.header)
-
 
 @dataclass(frozen=True)
 class ShardWriter(TokenWriter):
@@ -197,7 +182,7 @@ class ShardWriter(TokenWriter):
         regular = windows is not None and (windows.overlap_probability == 1 or not windows.overlap_size)
         # Without overlaps no window needs a mask.
         overlaps = "" if windows is not None and not windows.overlap_size else self.settings.overlaps
-        end_of_text = self._end_of_text() if self.settings.ends() else None
+        end_of_text = None if self._header == "llm.c" else self._end_of_text()
         spilled, recorded, entry, dtype = order.SpillReader(spill), list[pa.Table](), 0, ""
 
         def read(places: npt.NDArray[Any]) -> Documents:
@@ -258,9 +243,15 @@ class ShardWriter(TokenWriter):
         write_text(target / f"{self.settings.name}.json", structured.seal(described))
         return described
 
+    @property
+    def _header(self) -> Any:
+        """The header of flat files, "none" or "llm.c", with which a document begins with its end-of-text token."""
+        return self.settings.format_settings().get("header")
+
     def _sizes(self, batch: pa.RecordBatch) -> Longs:
         stored = self._stored_type(batch.column(TOKENS).type)
-        self.settings.check_type(stored, self._asked_type())
+        if self._header is not None:
+            nanogpt.check_width(stored, self._asked_type(), self._header)
         return token_bytes(batch, stored.itemsize)
 
     def _stored_type(self, lists: pa.DataType) -> "np.dtype[Any]":
@@ -269,7 +260,7 @@ class ShardWriter(TokenWriter):
     def _format_settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {
             "end_of_text": self._end_of_text(),
-            "terminate": "never" if self.settings.ends() else "missing",
+            "terminate": "missing" if self._header == "llm.c" else "never",
             "vocabulary_size": self._vocabulary_size(),
             "dtype": self._asked_type(),
             "on_loss": self.settings.on_loss,

@@ -46,7 +46,6 @@ class Request:
     name: str
     repo: str
     revision: str
-    """Commit of the repository."""
     array: str
     split: str
     rows: int
@@ -273,7 +272,6 @@ def _layout(array: spec.SplitArray, request: Request) -> Layout:
 
 
 def _finish(target: Path, array: spec.SplitArray, request: Request) -> None:
-    """Write metadata, the table of rows and, last, the description of the rectangle."""
     attributes = {
         "end_of_text": array.end_of_text,
         "vocabulary_size": array.vocabulary_size or VOCABULARY,

@@ -403,7 +403,6 @@ def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare the files of a run with its manifest, except the card, which a person may have edited."""
     others = {name: entry for name, entry in manifest["files"].items() if name != CARD}
     problem = next(verify_files(folder, others), None) if (folder / CARD).is_file() else f"{CARD} is missing"
     if problem is not None:

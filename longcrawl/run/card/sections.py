@@ -418,7 +418,6 @@ def places(card: CardSource) -> str:
 
 
 def _languages(card: CardSource) -> Iterator[str]:
-    """Describe languages named only by the recipe, and languages that the front matter cannot name."""
     names = spoken(card.manifest)
     if names and not any(card.analysis.languages):
         yield f"The documents name no language; according to the recipe it is {_listed(names)}."

@@ -226,7 +226,6 @@ def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
 
 
 def _least(number: int) -> str:
-    """Return a short label of a bin by its least length, such as ``4Ki+``."""
     least = 1 << number - 1 if number else 0
     for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
         if least >= size:

@@ -66,11 +66,16 @@ class Spark(HeldAlone):
         if not tasks:
             return
         session, tag = self._session(), f"longcrawl-{uuid.uuid4()}"
+
+        def run_job(some: Sequence[T]) -> list[tuple[bool, Any]]:
+            session.addTag(tag)  # applies to the jobs of this thread
+            return _collect(_each(session, _on_worker(_answer, function, list(some)), len(some), ANSWER))
+
         at_once = -(-len(tasks) // JOBS)
         slices = [tasks[first : first + at_once] for first in range(0, len(tasks), at_once)]
         with ThreadPoolExecutor(len(slices)) as pool:
             try:
-                jobs = [pool.submit(_run_job, session, tag, function, some) for some in slices]
+                jobs = [pool.submit(run_job, some) for some in slices]
                 for job in as_completed(jobs):
                     yield from map(_result, job.result())
             finally:
@@ -131,11 +136,6 @@ def _open_session(master: str | None) -> Any:
 def _each(session: Any, function: Callable[[Batches], Batches], count: int, schema: str) -> Any:
     """Map a function over the numbers below ``count``, each in its own Spark task; return the data frame."""
     return session.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
-
-
-def _run_job(session: Any, tag: str, function: Callable[[T], Any], tasks: Sequence[T]) -> list[tuple[bool, Any]]:
-    session.addTag(tag)  # applies to the jobs of this thread
-    return _collect(_each(session, _on_worker(_answer, function, list(tasks)), len(tasks), ANSWER))
 
 
 def _collect(answers: Any) -> list[tuple[bool, Any]]:
