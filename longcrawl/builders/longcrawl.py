@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,10 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
         yield from (part.name for part in parts)
 
     def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
-        bad_files = BadFiles(source.on_bad_files)
+        bad_files, every_part = BadFiles(source.on_bad_files), lambda: chain(*source.splits().values())
         for shard, part in enumerate(parts):
             found = source.read(part, bad_files)
-            tables = check_fields_named(source, found, bad_files, partial(_every_part, source), self._fields_seen)
+            tables = check_fields_named(source, found, bad_files, every_part, self._fields_seen)
             try:
                 for number, table in enumerate(tables):
                     yield Key(shard, number), table
@@ -116,10 +116,6 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
         if bad_files.found:
             names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
-
-
-def _every_part(source: Source) -> Iterator[Part]:
-    return (part for parts in source.splits().values() for part in parts)
 
 
 def about_source(source: Source) -> dict[str, str]:

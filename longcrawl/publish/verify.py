@@ -116,10 +116,8 @@ class _Place:
             return cls(root, files, path, {})
         try:
             return cls(root, files, path, client.remote_files(files, path))
-        except FileNotFoundError as missing:
-            raise HubError(_missing(root)) from missing
-        except RepositoryNotFoundError as missing:
-            if root.startswith(DATASETS):
+        except (FileNotFoundError, RepositoryNotFoundError) as missing:
+            if isinstance(missing, RepositoryNotFoundError) and root.startswith(DATASETS):
                 raise
             raise HubError(_missing(root)) from missing
 

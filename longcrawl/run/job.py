@@ -498,47 +498,42 @@ def preview_run(
             _check_folder(folder)
     if not is_done:
         inputs.check_output(chosen)
-    missing = _MissingPackages()
-    parts: Sequence[Part] = ()
-    with missing.noted(f"source {chosen.source.name}"):
-        parts = inputs.train_parts(chosen.source)
-    if not is_done:
-        _check_files(parts, BadFiles(chosen.source.on_bad_files))
-    for label, stage in chosen.stages:
-        with missing.noted(label):
-            stage.prepare()
-    missing.check()
-    _check_columns(chosen)
-    local = {file for part in parts for file in part.files if not is_url(file) and Path(file).is_file()}
-    return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)
-
-
-class _MissingPackages:
-    """Errors of packages that a run needs and that are not installed."""
-
-    def __init__(self) -> None:
-        self.errors: list[tuple[str, LongCrawlError]] = []
+    missing: list[tuple[str, LongCrawlError]] = []
 
     @contextmanager
-    def noted(self, label: str) -> Iterator[None]:
+    def noting(label: str) -> Iterator[None]:
         try:
             yield
         except LongCrawlError as wrong:
             if not _PACKAGE.search(str(wrong)):
                 raise
-            self.errors.append((label, wrong))
+            missing.append((label, wrong))
 
-    def check(self) -> None:
-        """Raise the only error, or one that names the packages of all."""
-        if len(self.errors) == 1:
-            raise self.errors[0][1]
-        if self.errors:
-            reasons = as_lines([f"{label} ({wrong})" for label, wrong in self.errors], "; ")
-            packages = sorted({name for _, wrong in self.errors for name in _PACKAGE.findall(str(wrong))})
-            extras = [name[len("longcrawl[") : -1] for name in packages if name.startswith("longcrawl[")]
-            others = [name for name in packages if not name.startswith("longcrawl[")]
-            install = [*([f"'longcrawl[{','.join(extras)}]'"] if extras else []), *others]
-            raise RunError(f"packages are missing for {reasons}. Install all: pip install {' '.join(install)}")
+    parts: Sequence[Part] = ()
+    with noting(f"source {chosen.source.name}"):
+        parts = inputs.train_parts(chosen.source)
+    if not is_done:
+        _check_files(parts, BadFiles(chosen.source.on_bad_files))
+    for label, stage in chosen.stages:
+        with noting(label):
+            stage.prepare()
+    if missing:
+        raise _missing_packages(missing)
+    _check_columns(chosen)
+    local = {file for part in parts for file in part.files if not is_url(file) and Path(file).is_file()}
+    return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)
+
+
+def _missing_packages(errors: Sequence[tuple[str, LongCrawlError]]) -> LongCrawlError:
+    """Return the only error of a package that is not installed, or one that names the packages of all."""
+    if len(errors) == 1:
+        return errors[0][1]
+    reasons = as_lines([f"{label} ({wrong})" for label, wrong in errors], "; ")
+    packages = sorted({name for _, wrong in errors for name in _PACKAGE.findall(str(wrong))})
+    extras = [name[len("longcrawl[") : -1] for name in packages if name.startswith("longcrawl[")]
+    others = [name for name in packages if not name.startswith("longcrawl[")]
+    install = [*([f"'longcrawl[{','.join(extras)}]'"] if extras else []), *others]
+    return RunError(f"packages are missing for {reasons}. Install all: pip install {' '.join(install)}")
 
 
 def _check_folder(folder: Path) -> None:

@@ -116,7 +116,12 @@ def takedown(
         day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
     except ValueError:
         raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
-    folder, target = _folders(run, out)
+    folder, target = Path(run), Path(out)
+    if is_url(str(run)) or is_url(str(out)):
+        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
+    check_target(target, RunError, "remove it, or choose another --out")
+    if folder.resolve() in target.resolve().parents:
+        raise RunError(f"{target} is inside {folder}, which is not changed: choose another --out")
     wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
     name = manifest["output"]["format"]
     result = RESULTS[name]
@@ -137,16 +142,6 @@ def takedown(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return made
-
-
-def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
-    folder, target = Path(run), Path(out)
-    if is_url(str(run)) or is_url(str(out)):
-        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
-    check_target(target, RunError, "remove it, or choose another --out")
-    if folder.resolve() in target.resolve().parents:
-        raise RunError(f"{target} is inside {folder}, which is not changed: choose another --out")
-    return folder, target
 
 
 def _tables(manifest: dict[str, Any]) -> list[str]:

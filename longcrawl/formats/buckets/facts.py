@@ -6,7 +6,6 @@ A removed document keeps its row, with no tokens and no origin, so that the numb
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,38 +85,25 @@ def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
     return np.concatenate(found)
 
 
-@dataclass(frozen=True)
 class _Rewriting:
-    bucket: spec.ComposedBucket
-    changes: Changes
-    gone: Longs
-
-    @cached_property
-    def names(self) -> list[str]:
-        begins = f"pieces/{self.bucket.path}/"
-        return sorted(name for name in self.changes.described["files"] if name.startswith(begins))
-
-    @cached_property
-    def table(self) -> pa.Table:
-        return pa.concat_tables([read_table(self.changes.folder / name) for name in self.names]).combine_chunks()
-
-    @cached_property
-    def stays(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        return np.asarray(~np.isin(self.table["document"].to_numpy(), self.gone))
-
-    @cached_property
-    def owners(self) -> Longs:
-        return np.asarray(self.table["sample"].to_numpy(), np.int64)
-
-    @cached_property
-    def counts(self) -> Longs:
-        """Number of kept pieces of each sample."""
-        return np.asarray(np.bincount(self.owners[self.stays], minlength=len(self.bucket)), np.int64)
-
-    @cached_property
-    def source(self) -> Longs:
-        """Old sample number for each new sample; samples from the end replace empty ones."""
-        return filled_holes(len(self.bucket), np.flatnonzero(self.counts == 0))
+    def __init__(self, bucket: spec.ComposedBucket, changes: Changes, gone: Longs) -> None:
+        self.bucket, self.changes, step = bucket, changes, bucket.file_samples
+        self.names = sorted(name for name in changes.described["files"] if name.startswith(f"pieces/{bucket.path}/"))
+        pieces = [read_table(changes.folder / name) for name in self.names]
+        self.table = pa.concat_tables(pieces).combine_chunks()
+        self.stays = np.asarray(~np.isin(self.table["document"].to_numpy(), gone))
+        self.owners = np.asarray(self.table["sample"].to_numpy(), np.int64)
+        # The number of kept pieces of each sample, and the old number of each new sample: those from the end replace
+        # empty ones.
+        self.counts: Longs = np.asarray(np.bincount(self.owners[self.stays], minlength=len(bucket)), np.int64)
+        self.source = filled_holes(len(bucket), np.flatnonzero(self.counts == 0))
+        count = -(-len(self.source) // step)
+        moved = np.flatnonzero(self.source != np.arange(len(self.source))).tolist()
+        touched = np.unique(self.owners[~self.stays]).tolist()
+        short = len(self.source) < len(bucket) and len(self.source) % step
+        found = {sample // step for sample in (*moved, *touched)} & set(range(count))
+        self.dirty = sorted(found | ({count - 1} if short else set()))
+        self.dropped = range(count, len(self.names))
 
     def of(self, samples: Longs, first: int) -> pa.Table:
         """Return a table of the kept pieces of some samples, which are renumbered from ``first``."""
@@ -133,23 +119,6 @@ class _Rewriting:
         for name, values in columns.items():
             table = table.set_column(table.column_names.index(name), name, values)
         return table
-
-    @property
-    def count(self) -> int:
-        return -(-len(self.source) // self.bucket.file_samples)
-
-    @cached_property
-    def dirty(self) -> list[int]:
-        step = self.bucket.file_samples
-        moved = np.flatnonzero(self.source != np.arange(len(self.source))).tolist()
-        touched = np.unique(self.owners[~self.stays]).tolist()
-        found = {sample // step for sample in (*moved, *touched)} & set(range(self.count))
-        short = len(self.source) < len(self.bucket) and len(self.source) % step
-        return sorted(found | ({self.count - 1} if short else set()))
-
-    @property
-    def dropped(self) -> range:
-        return range(self.count, len(self.names))
 
     def note(self, proof: Proof) -> None:
         step = self.bucket.file_samples

@@ -503,7 +503,8 @@ class ComposedWriter(TokenWriter):
         # Shards call the held-out split ``val``, as their makers do.
         held_out = "heldout" if self.settings.format == "zarr" else "val"
         for stretch in stretches:
-            folder = self._folder(stretch.group)
+            domains, to = self.settings.domains, "composed.domains to another column"
+            folder = "" if domains is None else folder_name(stretch.group, domains, to)
             of = f" of {self.settings.domains} {stretch.group!r}" if by_domain else ""
             splits = order.split_rows(self.settings.heldout, len(stretch.sizes), held_out, of)
             for split, (start, stop) in splits.items():
@@ -602,11 +603,6 @@ class ComposedWriter(TokenWriter):
             ]
         write_text(target / DESCRIPTION, structured.seal(described))
         return described
-
-    def _folder(self, domain: str | None) -> str:
-        if self.settings.domains is None:
-            return ""
-        return folder_name(domain, self.settings.domains, "composed.domains to another column")
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
         return self.settings.layouts(capacity, facts.dtype, self._end_of_text(), masked=facts.masked)

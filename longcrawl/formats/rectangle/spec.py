@@ -794,7 +794,10 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
     if engine == "direct" and layout.indirect:
         raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
     chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or layout.indirect else "direct"
-    attributes = _attributes(folder, checksums)
+    attributes = (_read_json(folder, "zarr.json", checksums) or {}).get("attributes")
+    attributes = attributes or _read_json(folder, ".zattrs", checksums) or {}
+    if not isinstance(attributes, dict):
+        raise FormatError(f"{folder.root}: the attributes in zarr.json are not an object; fetch this file again")
     return SplitArray(
         folder.root,
         name,
@@ -807,14 +810,6 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         _count(folder.root, attributes, "vocabulary_size", None, "a number of ids", 1),
         attributes["rolled"] if isinstance(attributes.get("rolled"), bool) else None,
     )
-
-
-def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:
-    attributes = (_read_json(folder, "zarr.json", checksums) or {}).get("attributes")
-    attributes = attributes or _read_json(folder, ".zattrs", checksums) or {}
-    if not isinstance(attributes, dict):
-        raise FormatError(f"{folder.root}: the attributes in zarr.json are not an object; fetch this file again")
-    return attributes
 
 
 def _metadata_files(split: str) -> list[str]:

@@ -7,7 +7,7 @@ of rows at a time and writes it whole: each shard has one writer, so nothing is 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -379,39 +379,20 @@ def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -
     return changes.finish(spec.DESCRIPTION, gone, proof)
 
 
-@dataclass(frozen=True)
 class _Split:
     """A split with rows to remove; their places are filled with rows from its end."""
 
-    changes: Changes
-    name: str
-    table: pa.Table
-    gone: Longs
-    """int64, ascending, the rows to remove."""
-
-    def __post_init__(self) -> None:
-        if len(self.gone) == self.table.num_rows:
-            raise FormatError(f"all rows of the split {self.name!r} would be gone: run the recipe again without them")
-
-    @cached_property
-    def ids(self) -> list[bytes]:
-        return [str(each).encode("utf-8", "surrogatepass") for each in self.table["id"].to_pylist()]
-
-    @cached_property
-    def source(self) -> Longs:
-        """Old row number for each row of the new split."""
-        return filled_holes(len(self.ids), self.gone)
-
-    @cached_property
-    def written(self) -> list[int]:
-        """Bands to rewrite, ascending; only the last of them and the dropped bands supply rows to other bands."""
+    def __init__(self, changes: Changes, name: str, table: pa.Table, gone: Longs) -> None:
+        if len(gone) == table.num_rows:
+            raise FormatError(f"all rows of the split {name!r} would be gone: run the recipe again without them")
+        self.changes, self.name, self.table, self.gone = changes, name, table, gone
+        self.ids = [str(each).encode("utf-8", "surrogatepass") for each in table["id"].to_pylist()]
+        self.source = filled_holes(len(self.ids), gone)  # the old number of each new row
         moved = np.flatnonzero(self.source != np.arange(len(self.source)))
         partial = {len(self.source) // BAND} if len(self.source) % BAND else set()
-        return sorted({*(moved // BAND).tolist(), *partial})
-
-    @property
-    def dropped(self) -> range:
-        return range(-(-len(self.source) // BAND), -(-len(self.ids) // BAND))
+        # Only the last of the rewritten bands and the dropped ones supply rows to other bands.
+        self.written = sorted({*(moved // BAND).tolist(), *partial})
+        self.dropped = range(-(-len(self.source) // BAND), -(-len(self.ids) // BAND))
 
     def note(self, proof: Proof) -> None:
         read, removed = _row_reader(spec.open_split(self.changes.folder, self.name)), set(self.gone.tolist())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,30 +47,14 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
     return changes.finish(f"{name}.json", sum(len(held.gone) for held in shards), proof)
 
 
-@dataclass(frozen=True)
 class _Shard:
-    table: str
-    documents: pa.Table
-    gone: Longs
-    """int64, the rows to remove."""
-
-    @property
-    def path(self) -> str:
-        return str(self.documents["shard"][0].as_py())
-
-    @cached_property
-    def counts(self) -> Longs:
-        return np.asarray(self.documents["entries"].to_numpy(), np.int64)
-
-    @cached_property
-    def here(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Mask of the kept documents."""
-        return np.isin(np.arange(len(self.counts)), self.gone, invert=True)
-
-    @property
-    def stays(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Mask of the kept entries."""
-        return np.repeat(self.here, self.counts)
+    def __init__(self, table: str, documents: pa.Table, gone: Longs) -> None:
+        self.table, self.documents, self.gone = table, documents, gone
+        self.path = str(documents["shard"][0].as_py())
+        self.counts: Longs = np.asarray(documents["entries"].to_numpy(), np.int64)
+        # Masks of the kept documents and of their entries.
+        self.here = np.isin(np.arange(len(self.counts)), gone, invert=True)
+        self.stays = np.repeat(self.here, self.counts)
 
     def names(self) -> list[bytes]:
         ids = np.repeat(np.array(self.documents["id"].to_pylist(), object), self.counts)

@@ -149,7 +149,7 @@ class TokenShard:
 
     def compare(self, first: int, stop: int) -> None:
         """Check the blocks of tokens ``first:stop`` and their mask, each once; raise CorruptionError if one changed."""
-        blocks, mask = self._token_blocks, self._mask_blocks
+        blocks, mask, _ = self._blocks
         if blocks is not None and blocks.left:
             width = self.tokens.itemsize
             blocks.check(self.first_byte + first * width, self.first_byte + stop * width)
@@ -158,29 +158,22 @@ class TokenShard:
 
     def compare_index(self) -> None:
         """Check all files but tokens and loss mask, each once; raise CorruptionError if one was changed."""
-        for blocks in self._index_blocks:
+        for blocks in self._blocks[2]:
             if blocks.left:
                 blocks.check()
 
     @cached_property
-    def _token_blocks(self) -> FileBlocks | None:
-        return None if self.checksums is None else self.checksums.files[PurePath(self.path).suffix]
-
-    @cached_property
-    def _mask_blocks(self) -> FileBlocks | None:
-        if self.checksums is None or self.loss_mask is None:
-            return None
-        return self.checksums.files.get(PurePath(self.path).suffix + LOSS_SUFFIX)
-
-    @cached_property
-    def _index_blocks(self) -> tuple[FileBlocks, ...]:
-        files = {} if self.checksums is None else self.checksums.files
-        return tuple(each for each in files.values() if each not in (self._token_blocks, self._mask_blocks))
+    def _blocks(self) -> tuple[FileBlocks | None, FileBlocks | None, list[FileBlocks]]:
+        """Blocks of the tokens, of the loss mask, and of each other file."""
+        files = {} if self.checksums is None else dict(self.checksums.files)
+        suffix = PurePath(self.path).suffix
+        mask = None if self.loss_mask is None else files.pop(suffix + LOSS_SUFFIX, None)
+        return files.pop(suffix, None), mask, list(files.values())
 
     @property
     def unread(self) -> bool:
         """Whether some tokens have checksums that :meth:`compare` has not compared yet."""
-        return self._token_blocks is not None and bool(self._token_blocks.left)
+        return self._blocks[0] is not None and bool(self._blocks[0].left)
 
     def __len__(self) -> int:
         """Return the number of documents."""

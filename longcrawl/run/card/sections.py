@@ -5,7 +5,7 @@ The datasheet has the form of Gebru et al., "Datasheets for Datasets", 2018; its
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from longcrawl.core import ledger
 from longcrawl.core.display import Cell, Code, Column, Table, code, counted, percent, plain
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.core.outputs import RESULTS, Result, read_template
+from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.registry import build
 from longcrawl.core.stages import STAGES, Survey, label_stages
@@ -208,7 +208,7 @@ TOKEN_COLUMNS = {
 """Descriptions of the columns of token tables whose names are not enough."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CardSource:
     """Input of a card: the folder of a run, its manifest, and the pictures that exist."""
 
@@ -216,43 +216,14 @@ class CardSource:
     manifest: Mapping[str, Any]
     pictures: Sequence[str] = ()
 
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        """The recipe, with every field spelled out."""
-        found: Mapping[str, Any] = self.manifest["recipe"]
-        return found
-
-    @property
-    def output(self) -> Mapping[str, Any]:
-        """The manifest's description of the output."""
-        found: Mapping[str, Any] = self.manifest["output"]
-        return found
-
-    @property
-    def result(self) -> Result:
-        """The description of this output format."""
-        return RESULTS[self.output["format"]]
-
-    @cached_property
-    def funnel(self) -> Funnel:
-        """The documents kept by each stage."""
-        return Funnel.from_dict(self.manifest["funnel"])
-
-    @cached_property
-    def facts(self) -> Mapping[str, Any]:
-        """The fields of the recipe under ``card``."""
-        return facts_of(self.manifest)
-
-    @cached_property
-    def analysis(self) -> Analysis:
-        """The statistics of the output."""
-        return Analysis.from_dict(self.manifest["analysis"])
-
-    @property
-    def source_lengths(self) -> Lengths | None:
-        """The lengths of the source's texts, or None if they were not counted."""
+    def __post_init__(self) -> None:
+        self.recipe: Mapping[str, Any] = self.manifest["recipe"]
+        self.output: Mapping[str, Any] = self.manifest["output"]
+        self.result, self.facts = RESULTS[self.output["format"]], facts_of(self.manifest)
+        self.funnel = Funnel.from_dict(self.manifest["funnel"])
+        self.analysis = Analysis.from_dict(self.manifest["analysis"])
         found = self.manifest.get("source_lengths")
-        return None if found is None else Lengths.from_dict(found)
+        self.source_lengths = None if found is None else Lengths.from_dict(found)
 
     def picture(self, name: str) -> str:
         """Return Markdown for a picture, or "" if it is not drawn."""

@@ -240,13 +240,14 @@ class Sample:
             RunError: more than ``files`` parts were read, or only one, which does not show how much parts differ.
         """
         read = len(self.read)
-        wrong = ""
         if files < read:
-            wrong = f"is less than the {read} files that were sampled: sample fewer with --parts"
-        elif read < 2 and files > read:
-            wrong = f"needs a sample of 2 files, and the source has {self.parts}: add others to it"
-        if wrong:
-            raise RunError(f"--files {files} {wrong}")
+            raise RunError(
+                f"--files {files} is less than the {read} files that were sampled: sample fewer with --parts"
+            )
+        if read < 2 and files > read:
+            raise RunError(
+                f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
+            )
         return replace(self, parts=files, size=self.size * files / self.parts)
 
     @property

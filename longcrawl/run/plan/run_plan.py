@@ -444,13 +444,13 @@ def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "gro
         if any(table.num_rows for table in left):
             tokens = quantity(left, "n_tokens", sample.drawn)
             amount = rows[-1].documents if tokens is None else scaled.total(tokens)
-            cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
-            seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
-            # Each part has its own files.
-            spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))
+            documents = pa.concat_tables(left).drop_columns(ROW)
+            written, spill, took, start = measure_output(recipe.output, applied, documents)
+            seconds = took.at(amount).within(CLOCK_FACTOR, START_FACTOR * start + DESCRIBE_SECONDS)
+            spilled = spill.at(amount) + exact(spill.fixed * (sample.parts - 1))  # each part has its own files
             rows.append(PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled))
             counted = None if tokens is None else amount
-            made = replace(made, rows=tuple(rows), tokens=counted, written=cost.written.at(amount))
+            made = replace(made, rows=tuple(rows), tokens=counted, written=written.at(amount))
     return ScaledUp(made, scaled.waited)
 
 
@@ -525,19 +525,11 @@ class Line:
         return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
 
 
-@dataclass(frozen=True)
-class MeasuredOutput:
-    """Bytes and core seconds of writing an output, and of its first pass, by the amount written."""
+def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[Line, Line, Line, float]:
+    """Measure an output by writing one, half and all of the documents to a temporary folder; none is held out.
 
-    written: Line
-    spilled: Line
-    seconds: Line
-    start: float
-    """Core seconds of the first write in this process, of one document."""
-
-
-def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
-    """Measure an output by writing one, half and all of the documents to a temporary folder; none is held out."""
+    Return bytes written, bytes of the first pass and core seconds, by amount, and the core seconds of the first write.
+    """
     if "heldout" in output.settings():
         output = replace(cast("Any", output), heldout=0)
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
@@ -551,7 +543,7 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
     took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
     written, spilled, seconds = ([*zip(amounts, values, strict=True)] for values in zip(*took, strict=True))
     spilled[0] = (0.0, nothing)
-    return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
+    return Line.through(*written), Line.through(*spilled), Line.through(*seconds), start
 
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:

@@ -1,6 +1,6 @@
 """Sections of a card, of the little of a manifest that each of them reads."""
 
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,6 @@ from longcrawl.core.funnel import Funnel, FunnelRow
 from longcrawl.run.analysis import Lengths, bin_name
 from longcrawl.run.card.sections import (
     SOURCES_LIMIT,
-    CardSource,
     compared_lengths,
     known_limits,
     looked_for,
@@ -55,8 +54,8 @@ def test_stages_that_look_for_duplicates_are_those_that_remove_them():
 
 
 def test_requests_are_listed_by_date_and_none_are_no_section():
-    assert takedowns(CardSource(Path("run"), {})) == ""
+    assert takedowns(SimpleNamespace(manifest={})) == ""
     records = [{"asked": "2026-11-02", "documents": 1}, {"asked": "2026-11-09", "documents": 1_200}]
-    said = takedowns(CardSource(Path("run"), {"takedowns": records}))
+    said = takedowns(SimpleNamespace(manifest={"takedowns": records}))
     assert said.splitlines()[-2:] == ["- 2026-11-02: 1 document", "- 2026-11-09: 1,200 documents"]
     assert paragraphs("", said, "") == said
