@@ -453,22 +453,28 @@ class DirectReader(ChunkReader):
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Decode one chunk, clipped to the array's shape."""
-        return self.read_file([(row_chunk, column_chunk)])[0]
+        place = row_chunk, column_chunk
+        path = self.file(place)
+        try:
+            sharded = self.layout.index_at != "none"
+            packed = self._open_shard(path).read(*place) if sharded else self._whole(path, place)
+        except FileNotFoundError as missing:
+            if self.on_missing_chunks == "error":
+                raise self.missing(place) from missing
+            packed = None
+        return self.decode(packed, *place)
 
     def read_file(self, places: Sequence[Pair]) -> list[Tokens]:
         """Decode several chunks of one file; neighbours in a remote file are fetched together."""
-        path, packed = self.file(places[0]), list[bytes | None]()
+        path = self.file(places[0])
+        if self.layout.index_at == "none" or len(places) == 1 or not is_url(path):
+            return super().read_file(places)
         try:
-            if self.layout.index_at == "none":
-                packed += [self._whole(path, place) for place in places]
-            elif len(places) > 1 and is_url(path):
-                packed += self._open_shard(path).read_joined(places)
-            else:
-                packed += [self._open_shard(path).read(*place) for place in places]
+            packed = self._open_shard(path).read_joined(places)
         except FileNotFoundError as missing:
             if self.on_missing_chunks == "error":
                 raise self.missing(places[0]) from missing
-            packed += [None] * len(places)
+            packed = [None] * len(places)
         return [self.decode(each, *place) for each, place in zip(packed, places, strict=True)]
 
     def decode(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
