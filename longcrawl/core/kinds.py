@@ -45,7 +45,7 @@ STAGES = {
     "personal_data": "longcrawl.text.personal:PersonalData",
     "related": "longcrawl.long.related:Related",
     "roll": "longcrawl.tokens.shape:Roll",
-    "sequence_classifier": "longcrawl.text.sequence:SequenceClassifier",
+    "sequence_classifier": "longcrawl.text.classifiers:SequenceClassifier",
     "shuffle": "longcrawl.tokens.shape:Shuffle",
     "signal_rules": "longcrawl.text.filters:SignalRules",
     "signals": "longcrawl.text.rpv2:Signals",

@@ -6,7 +6,7 @@ from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
     from longcrawl.text.c4 import C4Quality
-    from longcrawl.text.classifiers import FastTextClassifier
+    from longcrawl.text.classifiers import FastTextClassifier, SequenceClassifier
     from longcrawl.text.explain import Explanation, explain
     from longcrawl.text.extract.explain import PageExplanation, explain_page
     from longcrawl.text.extract.stage import ExtractText, format_text
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from longcrawl.text.refinedweb.opt_out import OptOut
     from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
     from longcrawl.text.rpv2 import Signals
-    from longcrawl.text.sequence import SequenceClassifier
     from longcrawl.text.train import TrainedClassifier, train_classifier
     from longcrawl.text.values import rule_values
 

@@ -28,12 +28,11 @@ from longcrawl.kernels.texts import (
     drop_space,
     last_start,
     skip_space,
-    text_buffers,
     text_column,
     valid_texts,
 )
 from longcrawl.text.languages import Languages, find_language, places_of_languages
-from longcrawl.text.line_places import LOGGED, locate_lines, log_line, most_lines, shift_lines
+from longcrawl.text.line_places import Record, line_change, locate_lines, log_line, make_buffers, shift_lines
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
@@ -48,18 +47,14 @@ RULES = dict(enumerate(UNLISTED_SPACE, UNENDED))
 
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
 FACTS = 9
-"""Facts about a line: first and last byte of its content, words, characters of the longest, sentences, braces,
-brackets, kinds of phrases, placeholders."""
+"""Facts about a line; its content is the bytes from ``FIRST`` to ``STOP``, ``LONGEST`` a word's characters."""
 
 BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
 NEWLINE, RETURN = 0x0A, 0x0D
 
 _U = np.uint64
 _SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1 << 8
-"""Flags of a byte: not white space, in ``\\w``, bracket, terminal mark, closer, needs a closer look.
-
-Bits from ``_FIRST`` on are the positions in phrases at which the byte can occur.
-"""
+"""Flags of a byte, such as ``_HALT`` for a closer look; from ``_FIRST`` on, its possible positions in phrases."""
 
 
 class Rules(NamedTuple):
@@ -148,7 +143,6 @@ def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
 
 @compiled
 def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int) -> int:
-    """Write a line without citation marks, and return its end in ``out``."""
     while at < end:
         if data[at] == BRACKET and rules.citations:
             after = _skip_citation(data, at, end, rules.zeros)
@@ -195,7 +189,6 @@ def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, 
 
 @compiled
 def _trim(data: Bytes, start: int, stop: int, rules: Rules, line: Facts) -> None:
-    """Write the start and the end of a line's content, without white space at both ends."""
     if stop > start and rules.byte_flags[data[start]] & rules.byte_flags[data[stop - 1]] & _SOLID:
         line[FIRST], line[STOP] = start, stop
         return
@@ -205,7 +198,6 @@ def _trim(data: Bytes, start: int, stop: int, rules: Rules, line: Facts) -> None
 
 @compiled
 def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int:
-    """Write the facts about the line that starts at a byte, and return the start of the next line."""
     start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
     seen, noted, state, before = 0, 0, 0, 0
     flag_of, tree, byte_flags = rules.flag_of, rules.tree, rules.byte_flags
@@ -283,10 +275,8 @@ def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rul
 
 @forced_inline
 def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
-    """Return the first rule that removes a line, or ``STAYS``, and add its counts to those of the page.
-
-    The paper looks for placeholders and braces in the whole page, datatrove in lines that the earlier rules keep.
-    """
+    """Return the first rule that removes a line, or ``STAYS``, and add its counts to those of the page."""
+    # The paper looks for placeholders and braces in the whole page, datatrove in lines that the earlier rules keep.
     if rule == STAYS or not rules.datatrove:
         page[0] += line[PLACEHOLDERS]
         if not (rules.datatrove and line[PHRASES] & JAVASCRIPT):
@@ -303,11 +293,10 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
 def _clean_page(
     data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int, page: Any, log: Any, runs: bool
 ) -> tuple[int, int]:
-    """Write the kept lines of a document to ``out``, stripped and joined by newlines.
+    """Write the kept lines of a document to ``out``, stripped and joined by newlines, and its counts to ``page``.
 
-    Adds placeholders, braces and sentences to ``page``, shape (3,). Writes to ``log``, up to its number of rows, the
-    lines that are not blank and are removed or lose marks, see ``log_line``. If ``runs``, consecutive lines removed by
-    the same rule share a row. Returns the end of the lines in ``out``, and the number of rows for the log.
+    Removed lines and those that lose marks go to ``log``, up to its rows; if ``runs``, consecutive lines removed by one
+    rule share a row. Returns the end of the lines in ``out``, and the number of rows for the log.
     """
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
@@ -429,9 +418,8 @@ class C4Quality(Edit):
 
     A document without text counts as empty: it has no sentences.
 
-    C4 counted sentences with nltk's trained punkt. Here, a sentence has a letter or a digit and ends at a run of . ! ?,
-    with any quotation marks and brackets closed after it, before white space, or at the end of the line. "Dr. No" has
-    an end, so some documents near ``min_sentences`` are kept that punkt would drop.
+    A sentence has a letter or a digit and ends at a run of . ! ?, with any quotation marks and brackets closed after
+    it, before white space, or at the end of the line. C4 counted with nltk's punkt, for which "Dr. No" has no end.
 
     The defaults 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
 
@@ -506,21 +494,17 @@ class C4Quality(Edit):
         """
         return self._clean(table, record="places")
 
-    def _clean(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+    def _clean(self, table: pa.Table, record: Record) -> Edited:
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
-        data, offsets = text_buffers(texts)
-        out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
-        ends = np.empty(len(offsets), np.int64)
-        counts = np.zeros((len(texts), 3), np.int64)
-        log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        logged = clean_pages(data, offsets, self._rules(), out, ends, counts, log, record == "places")
-        places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
-        checks = self._counted(counts)
+        made = make_buffers(texts, record)
+        logged = clean_pages(*made[:2], self._rules(), *made[2:], record == "places")
+        checks = self._counted(made.counts)
         if self.bad_words is not None:
-            checks.append(_at_most_none("bad_words", self._listed(table, out, ends)))
-        made = text_column(out, ends, texts, table.schema.field("text").type)
-        return Edited(with_column(table, "text", made), checks, places)
+            checks.append(_at_most_none("bad_words", self._listed(table, made.out, made.ends)))
+        cleaned = text_column(made.out, made.ends, texts, table.schema.field("text").type)
+        places = locate_lines(made, logged, RULES.__getitem__, "content")
+        return Edited(with_column(table, "text", cleaned), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have no language
         r"""Return the removed lines of one text, and the lines that lose citation marks.
@@ -528,11 +512,9 @@ class C4Quality(Edit):
         The rule is a field of the class: the first that removes the line, or ``citations``. Blank lines are not listed;
         line numbers count ``\n`` only.
         """
-        data, offsets = text_buffers(pa.array([text], pa.large_string()))
-        out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
-        ends, counts = np.empty(2, np.int64), np.zeros((1, 3), np.int64)
-        changed = clean_pages(data, offsets, self._rules(), out, ends, counts, log, False)
-        return [_change(data, out, row) for row in log[:changed].tolist()]
+        made = make_buffers(pa.array([text], pa.large_string()), "places")
+        changed = clean_pages(*made[:2], self._rules(), *made[2:], False)
+        return [line_change(made, row, RULES[row[5]], edited=row[5] == CUT) for row in made.log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
         checks = [_at_most_none("lorem_ipsum", counts[:, 0])] if self.lorem_ipsum == "drop" else []
@@ -576,12 +558,6 @@ class _BadWords(NamedTuple):
     languages: tuple[str, ...]
     tree: PhraseTree
     unspaced: npt.NDArray[np.bool_]
-
-
-def _change(data: Bytes, out: Bytes, row: list[int]) -> LineChange:
-    number, start, stop, begin, end, rule = row
-    after = out[begin:end].tobytes().decode() if rule == CUT else None
-    return LineChange(number, data[start:stop].tobytes().decode(), after, RULES[rule])
 
 
 def _at_most_none(rule: str, counts: npt.NDArray[np.int64]) -> Check:

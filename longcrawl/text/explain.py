@@ -141,7 +141,6 @@ class Explanation:
 
 
 def _places(seen: SeenText, width: int) -> str:
-    """Return a few places of each failed rule, and a few lines that an edit changed."""
     blocks: list[str] = []
     for rule, spans in seen.marks:
         if rule.verdict == "fails":
@@ -159,7 +158,6 @@ def _places(seen: SeenText, width: int) -> str:
 
 
 def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
-    """Return the most frequent places, each with the number of the line of its first occurrence."""
     places = [(text[begin:end], begin) for begin, end in spans]
     first = dict(reversed(places))
     for place, times in Counter(place for place, _ in places).most_common(SNIPPETS):
@@ -281,7 +279,6 @@ def _cut_note(text: str, windows: Sequence[Span]) -> str:
 
 
 def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windows: Sequence[Span]) -> Iterator[str]:
-    """Return the HTML of the text piece by piece; each piece has the same marks throughout."""
     reached = 0
     for begin, end, here in _pieces(len(text), places, windows):
         if begin > reached:

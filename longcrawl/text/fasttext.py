@@ -1,10 +1,7 @@
 """fastText models: reading and writing model files, hashing words and n-grams, scoring and training.
 
-Words are found 64 bytes at a time. The rows of short words are cached, and the cache lines of the words of a stretch of
-text are prefetched before they are needed.
-
-Rows are summed in fastText's order and precision, so scores are equal bit for bit. The kernels run without the
-interpreter lock.
+The rows of short words are cached, and the cache lines of the words of a stretch of text are prefetched before they are
+needed. Rows are summed in fastText's order and precision, so scores are equal bit for bit.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -44,6 +41,7 @@ from longcrawl.kernels.texts import read_only
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Int32s = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.int64]
 
 _MAGIC, _VERSION = 793712314, 12
 _SUPERVISED = 3
@@ -61,23 +59,13 @@ class Words(NamedTuple):
     data: Bytes  # all words, one after the other, in UTF-8
     bounds: npt.NDArray[np.int64]  # int64 [words + 1]: start of each word in ``data``
     table: npt.NDArray[np.uint64]
-    """Open-addressing hash table of words, with a power of two of slots.
-
-    The upper 32 bits of a slot are the word's hash, the lower 32 its number + 1; an empty slot is 0."""
+    """Open-addressing hash table: the word's hash in the upper 32 bits, its number + 1 in the others, 0 for none."""
     kept: npt.NDArray[np.uint64]  # bitmap of the buckets with a row, lowest bit first; empty if all have one
     before: Int32s  # number of buckets with a row before those of each element of ``kept``
     buckets: int
     shortest: int  # characters of the shortest n-grams inside words
     longest: int  # characters of the longest n-grams inside words
     word_ngrams: int  # words of the longest word n-grams; 1 for none
-
-
-class Entries(NamedTuple):
-    """Words and labels of a model file."""
-
-    places: npt.NDArray[np.int64]  # int64 [entries, 2]: begin and end of each entry in the file
-    counts: npt.NDArray[np.int64]  # int64 [entries]: number of occurrences in training
-    kinds: npt.NDArray[np.uint8]  # uint8 [entries]: 0 for words, 1 for labels
 
 
 class Vectors(NamedTuple):
@@ -150,16 +138,25 @@ class _Reader:
         """Number of bytes that have not been read."""
         return len(self._data) - self._at
 
-    def entries(self, count: int) -> tuple[Bytes, Entries]:
-        """Return the bytes of the whole file, and the next entries."""
-        if count < 0 or _ENTRY * count > self.left:
+    def entries(self) -> tuple[Bytes, Integers, Integers, int, Int32s | None]:
+        """Return the whole file, begin, end and count of its words and labels, the number of words, and kept buckets.
+
+        The last is int32 [kept, 2], buckets and their rows, or None if no bucket was pruned.
+        """
+        count, words, labels = self.array("<i4", 3).tolist()
+        _, kept = self.array("<i8", 2).tolist()  # the first number is the count of training tokens
+        if words < 0 or labels < 1 or words + labels != count:
+            raise ValueError("its words and labels do not add up")
+        if _ENTRY * count > self.left:
             raise ValueError("it ends too early")
         data = read_only(np.frombuffer(self._data, np.uint8))
-        found = Entries(np.empty((count, 2), np.int64), np.empty(count, np.int64), np.empty(count, np.uint8))
-        self._at = read_entries(data, self._at, *found)
+        places, counts, kinds = np.empty((count, 2), np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
+        self._at = read_entries(data, self._at, places, counts, kinds)
         if self._at < 0:
             raise ValueError("it ends too early")
-        return data, found
+        if kinds[:words].any() or not kinds[words:].all():
+            raise ValueError("its words and labels are mixed")
+        return data, places, counts, words, self.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
 
 
 def _read_model(reader: _Reader) -> Model:
@@ -177,7 +174,7 @@ def _read_model(reader: _Reader) -> Model:
         raise StageError(
             f"{reader.path} has word vectors, but no labels: take a model that fastText trained supervised"
         )
-    data, entries, word_count, kept = _read_entries(reader)
+    data, places, counts, word_count, kept = reader.entries()
     quantised = bool(reader.number("u1"))
     rows, norms = _read_vectors(reader, quantised=quantised)
     rows = rows * norms[:, None] if quantised else rows
@@ -186,12 +183,14 @@ def _read_model(reader: _Reader) -> Model:
         raise ValueError(f"{reader.left:,} bytes follow its last vector")
     if kept is not None:
         rows = _sort_rows(rows, kept, word_count, buckets)
-    _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries.counts) - word_count)
-    words = make_words(
-        *_joined(data, entries.places[:word_count]), kept, buckets, (shortest, longest), max(word_ngrams, 1)
-    )
-    labels = _read_labels(data, entries.places[word_count:])
-    children, parents = _make_tree(entries.counts[word_count:].tolist()) if loss == _TREE else _NO_TREE
+    if len(rows) < word_count + (buckets if kept is None else len(kept)):
+        raise ValueError("some of its words have no vectors")
+    if len(output) != len(counts) - word_count or rows.shape[1] != output.shape[1]:
+        raise ValueError("its vectors are not those of its labels")
+    listed = _joined(data, places[:word_count])
+    words = make_words(*listed, kept, buckets, (shortest, longest), max(word_ngrams, 1))
+    labels = _read_labels(data, places[word_count:])
+    children, parents = _make_tree(counts[word_count:].tolist()) if loss == _TREE else _NO_TREE
     vectors = Vectors(rows, output, scales, children, parents, loss in (_SAMPLED, _SEPARATE))
     return Model(labels, words, vectors, threading.local())
 
@@ -234,21 +233,6 @@ def write_model(path: Path, model: Model, word_counts: Sequence[int], label_coun
         for vectors in (rows, output):
             file.write(b"\0" + np.array(vectors.shape, "<i8").tobytes())
             file.write(vectors.astype("<f4", copy=False).data)
-
-
-def _read_entries(reader: _Reader) -> tuple[Bytes, Entries, int, Int32s | None]:
-    """Return the file's bytes, its entries (words before labels), the number of words, and the kept buckets.
-
-    The last is int32 [kept, 2], buckets and their rows, or None if no bucket was pruned.
-    """
-    size, word_count, label_count = reader.array("<i4", 3).tolist()
-    _, kept = reader.array("<i8", 2).tolist()  # the first number is the count of training tokens
-    if word_count < 0 or label_count < 1 or word_count + label_count != size:
-        raise ValueError("its words and labels do not add up")
-    data, entries = reader.entries(size)
-    if entries.kinds[:word_count].any() or not entries.kinds[word_count:].all():
-        raise ValueError("its words and labels are mixed")
-    return data, entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
 
 
 def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
@@ -316,10 +300,7 @@ _NO_TREE = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
 
 
 def _make_tree(counts: Sequence[int]) -> tuple[Int32s, Int32s]:
-    """Return the children and the parent of each node of fastText's Huffman tree.
-
-    The first nodes are the labels, by falling count; the last is the root.
-    """
+    """Return the children and the parent of each node of fastText's Huffman tree: labels first, the root last."""
     labels = len(counts)
     weights = [*counts, *[10**15] * (labels - 1)]
     children = np.full((2 * labels - 1, 2), -1, np.int32)
@@ -338,33 +319,15 @@ def _make_tree(counts: Sequence[int]) -> tuple[Int32s, Int32s]:
     return children, parents
 
 
-def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) -> None:
-    """Raise ValueError if a kernel would read beyond the end of an array."""
-    if len(rows) < words + buckets:
-        raise ValueError("some of its words have no vectors")
-    if len(output) != labels or rows.shape[1] != output.shape[1]:
-        raise ValueError("its vectors are not those of its labels")
-
-
-Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Memory = npt.NDArray[np.uint64]
-"""A cache of words, uint64 [slots, 8], with one cache line per slot.
-
-A slot has the bytes of a word (two numbers), its size, number of rows and hash (one), and its rows (five). A later word
-with the same slot replaces it.
-"""
+"""A cache of words, uint64 [slots, 8]: a word's bytes (two), its size, number of rows and hash (one), its rows."""
 
 LONGEST = 16  # bytes of the longest cached word
-
 REMEMBERED = 10  # largest number of rows of a cached word
-
 STRETCH = 512  # bytes of text that are split into words at a time
-
-_CUT_WORDS = STRETCH // 2 + 1 + WRITTEN
-"""Room for the words of a stretch, a word that began before it, and the surplus places of ``write_places``."""
-
 LANES = 16  # number of n-grams that are hashed side by side
+_CUT_WORDS = STRETCH // 2 + 1 + WRITTEN  # words of a stretch, one from before it, and surplus ``write_places``
 
 _U = np.uint64
 _BEGIN, _LISTED = 60, 4096
@@ -385,11 +348,8 @@ class Scratch(NamedTuple):
     edges: Integers  # begin and end of the words of a stretch, int64 [2, words]
     keys: Hashes  # bytes and cache address of each of these words, uint64 [3, words]
     buckets: Int32s
-    """Hashes and buckets of 16 n-grams side by side, int32 [characters of an n-gram + 1, 17].
-
-    Row 0 has the hashes, row n the buckets of the n-grams of n characters. The last column has a bit for each bucket of
-    that length that has a row.
-    """
+    """Hashes (row 0) and buckets (by length) of 16 n-grams, int32 [characters of an n-gram + 1, 17]; a bit for each in
+    the last column says whether its bucket has a row."""
 
 
 def make_memory() -> Memory:
@@ -550,7 +510,6 @@ def enter_words(data: Bytes, bounds: Integers, table: Hashes) -> None:
 
 @compiled
 def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -> int:
-    """Return the number of the word ``data[start:stop]``, or -1 if the model does not have it."""
     mask = len(words.table) - 1
     place = np.int64(hashed) & mask
     while words.table[place] != 0:
@@ -565,15 +524,13 @@ def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -
 
 @compiled
 def _spend(rows: Floats, listed: Int32s, count: int, vector: Floats, trains: bool) -> None:
-    """Add the listed rows to a vector in their order, or, if ``trains``, add the vector to each of them.
-
-    Rows are added four at a time, which reads and writes the vector less often and gives the same sums.
-    """
+    """Add the listed rows to a vector in their order, or, if ``trains``, add the vector to each of them."""
     if trains:
         for at in range(count):
             for place in range(len(vector)):
                 rows[listed[at], place] += vector[place]
         return
+    # Four rows at a time, which reads and writes the vector less often and gives the same sums.
     whole = count // 4 * 4
     for at in range(0, whole, 4):
         one, two, three, four = listed[at], listed[at + 1], listed[at + 2], listed[at + 3]
@@ -611,7 +568,6 @@ def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
 
 @forced_inline
 def _row_of(words: Words, bucket: int) -> int:
-    """Return the row of a bucket, or -1 if it was pruned."""
     if len(words.kept):
         bits, place = words.kept[bucket >> 6], _U(bucket & 63)
         if bits >> place & _U(1) == 0:
@@ -622,7 +578,6 @@ def _row_of(words: Words, bucket: int) -> int:
 
 @forced_inline
 def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Int32s, found: int) -> int:
-    """Append the rows of the n-grams that begin at a byte to ``listed``, and return the new number of rows."""
     inverse = 1.0 / words.buckets
     value, at = _OFFSET, start
     for length in range(1, words.longest + 1):
@@ -652,10 +607,7 @@ def _is_ascii(data: Bytes, size: int) -> bool:
 
 @compiled
 def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, listed: Int32s, found: int) -> int:
-    """Append the rows of all n-grams of an ASCII word to ``listed``, and return the new number of rows.
-
-    N-grams that begin at 16 consecutive bytes are hashed side by side; those that extend beyond the word are discarded.
-    """
+    """Append the rows of all n-grams of an ASCII word to ``listed``, 16 begins at a time; return their new number."""
     shortest = max(words.shortest, 1)
     for first in range(0, size, LANES):
         starts = _U(0)
@@ -681,7 +633,6 @@ def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, list
 
 @compiled
 def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Int32s, buckets: Int32s) -> None:
-    """Update 16 hashes, each with one of the 16 bytes at a place, and write their buckets."""
     count, inverse = np.int64(words.buckets), 1.0 / words.buckets
     behind = bracketed[at : at + LANES]
     for lane in range(LANES):
@@ -709,10 +660,7 @@ def _having_rows(words: Words, buckets: Int32s, places: int) -> np.uint64:
 def _list_word(
     words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.uint64, found: int, vector: Floats, trains: bool
 ) -> tuple[int, int]:
-    """Append the rows of a word in brackets to ``listed``: its own, then those of its n-grams.
-
-    Return the new number of listed rows, and the number of rows that were added meanwhile to make room.
-    """
+    """Append the rows of a word in brackets to ``listed``; return their number, and how many were spent for room."""
     bracketed, listed = scratch.bracketed, scratch.listed
     added = 0
     word = _find(words, bracketed, 1, size - 1, hashed)
@@ -736,10 +684,7 @@ def _list_word(
 def _add_word_ngrams(
     words: Words, rows: Floats, scratch: Scratch, count: int, found: int, vector: Floats, trains: bool
 ) -> int:
-    """Add the listed rows and the rows of word n-grams: those that begin at the first word, then at the next.
-
-    Return the number of rows added.
-    """
+    """Add the listed rows and the rows of word n-grams, in order of their first word; return how many were added."""
     listed, hashes = scratch.listed, scratch.hashes
     added, inverse = 0, 1.0 / max(words.buckets, 1)
     for first in range(count):
@@ -868,7 +813,6 @@ def _log(value: np.float32) -> np.float32:
 
 @forced_inline
 def _right(vectors: Vectors, node: int, labels: int, hidden: Floats) -> np.float32:
-    """Return the probability of the second child of a node of the tree."""
     product = _product(vectors, node - labels, hidden)
     return np.float32(1.0 / (np.float32(1) + np.float32(math.exp(-product))))
 
@@ -916,7 +860,6 @@ def _one_of_tree(vectors: Vectors, hidden: Floats, label: int, nodes: Int32s) ->
 
 @forced_inline
 def _sigmoid(value: np.float32) -> np.float32:
-    """Return the entry of fastText's table of 513 sigmoids from -8 to 8."""
     if value < -_LARGEST:
         return np.float32(0)
     if value > _LARGEST:

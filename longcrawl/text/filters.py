@@ -87,11 +87,9 @@ class MinWords(Judge):
 
     def _words(self, table: pa.Table) -> pa.Array:
         text = column(table, "text", self.name)
-        known = pa.nulls(table.num_rows, pa.float64())
-        if "signals" in table.column_names:
-            signals = column(table, "signals", self.name)
-            if WORD_COUNT in _names(signals):
-                known = _signal(signals, WORD_COUNT)
+        signals = column(table, "signals", self.name) if "signals" in table.column_names else pa.nulls(table.num_rows)
+        has_count = WORD_COUNT in _names(signals)
+        known = _signal(signals, WORD_COUNT) if has_count else pa.nulls(table.num_rows, pa.float64())
         if not known.null_count:
             return known
         data, offsets = text_buffers(valid_texts(text, self.name))
@@ -202,12 +200,7 @@ class SignalRules(Judge):
         self.rules()
 
     def rules(self) -> tuple[SignalRule, ...]:
-        """Return the active rules, in order.
-
-        Raises:
-            StageError: the preset or a threshold is unknown (the message lists the known ones), or a bound is not a
-                number.
-        """
+        """Return the active rules, in order; StageError for an unknown preset or threshold, or a bound that is none."""
         rules = load_preset(self.preset)
         known = [rule.name for rule in rules]
         for name, bound in self.thresholds.items():
@@ -250,19 +243,16 @@ class SignalRules(Judge):
 
 @cache
 def load_preset(name: str) -> tuple[SignalRule, ...]:
-    """Read the rules of a preset, in order.
-
-    Raises:
-        StageError: there is no such preset; the message lists the known ones.
-    """
+    """Read the rules of a preset, in order; StageError if there is no such preset."""
     if name not in RULE_SETS.names():
         raise StageError(f"unknown preset {name!r}; {known_names(RULE_SETS.names(), name)}")
-    return tuple(_rule(key, spec) for key, spec in RULE_SETS.read(name)["rules"].items())
-
-
-def _rule(name: str, spec: dict[str, Any]) -> SignalRule:
-    comparison: Literal["at_least", "at_most"] = "at_least" if "at_least" in spec else "at_most"
-    return SignalRule(name, spec["signal"], spec.get("divided_by"), comparison, float(spec[comparison]))
+    comparisons: tuple[Literal["at_least", "at_most"], ...] = ("at_least", "at_most")
+    return tuple(
+        SignalRule(rule, spec["signal"], spec.get("divided_by"), comparison, float(spec[comparison]))
+        for rule, spec in RULE_SETS.read(name)["rules"].items()
+        for comparison in comparisons
+        if comparison in spec
+    )
 
 
 def _signal(signals: pa.Array, name: str) -> pa.Array:

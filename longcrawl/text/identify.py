@@ -205,21 +205,17 @@ class IdentifyLanguage(Edit):
       language's profile; above 1200, resiliparse itself calls results "usually false". It knows 101 languages, and is
       the fastest and the least accurate: it takes numbers for English.
 
-    fastText classifies one line: every ``\n`` counts as a space. CCNet deletes it, which joins the words around it.
-    Words end at ASCII white space and at U+0000. ``</s>``, fastText's mark for the end of a line, and words that begin
-    with ``__label__`` are skipped. Otherwise label and score are those of fastText's own ``predict``. py3langid gets
-    the text unchanged, resiliparse gets it in NFC.
+    fastText classifies one line: every ``\n`` counts as a space. Words end at ASCII white space and at U+0000. ``</s>``
+    and words that begin with ``__label__`` are skipped. Otherwise label and score are those of its own ``predict``.
 
     Args:
         model: "lid.176", "py3langid", "resiliparse" or the path of a fastText model.
         min_score: the lowest score of kept documents, for all languages that ``languages`` does not name; None keeps
             all.
         languages: other thresholds by language: a mapping such as ``{"de": 0.5}``, or a name or path that
-            :func:`longcrawl.text.read_languages` reads, with ``min_language_score`` for some languages. A threshold of
-            None keeps all documents of that language. FineWeb-2's files have this form, but their thresholds were made
-            for the scores of GlotLID.
-        max_chars: the number of characters given to the model, from the first one that is not white space; None for
-            all.
+            :func:`longcrawl.text.read_languages` reads, with ``min_language_score`` for some languages; None keeps all
+            documents of a language. FineWeb-2's files have this form, with thresholds for GlotLID's scores.
+        max_chars: the number of characters for the model, from the first that is not white space; None for all.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D.
 

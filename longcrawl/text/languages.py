@@ -108,9 +108,8 @@ def _pairs(listed: str, size: int) -> dict[str, str]:
 
 
 _ISO_639_1, _MEMBERS, _SCRIPTS = resources.files(__package__).joinpath("iso_639.txt").read_text("utf-8").split("\n\n")
-"""Two-letter codes, each followed by its ISO 639-3 code; the last five are withdrawn codes that web tools still use.
-Macrolanguages, each followed by its main member. Scripts other than Latin, each with the languages with a two-letter
-code that are mostly written in it."""
+"""Two-letter codes with their ISO 639-3 codes (the last five are withdrawn), macrolanguages with their main members,
+and scripts with the languages that are mostly written in them."""
 
 _THREE_LETTERS = _pairs(_ISO_639_1, 2)
 _TWO_LETTERS = {three: two for two, three in reversed(_THREE_LETTERS.items())}
@@ -132,8 +131,7 @@ _NAMES = {
     "new_line_ratio": "max_newline_ratio",
     "stopwords": "stop_words",
 }
-"""Field names by key of FineWeb-2; its ``max_non_alpha_words_ratio`` is in fact the least share of words with letters.
-"""
+"""Field names by key of FineWeb-2, whose ``max_non_alpha_words_ratio`` is the least share of words with letters."""
 
 _GRAMS = {
     "dup_n_grams": {n: f"max_duplicate_{n}grams" for n in range(5, 11)},

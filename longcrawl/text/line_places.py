@@ -5,15 +5,15 @@
 # ruff: noqa: FBT001
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.places import make_places, no_places
+from longcrawl.core.places import LineChange, make_places, no_places
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.texts import SHORT, count_characters
+from longcrawl.kernels.texts import SHORT, count_characters, text_buffers
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -101,37 +101,49 @@ def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int,
 Longs = npt.NDArray[np.int64]
 
 LOGGED = 6  # number of columns of a log: line number, start and stop in the texts, start and stop in the output, rule
+Record = Literal["places", "nothing"]  # what an edit of lines records: the places that it changes, or nothing
 
 
-def most_lines(data: Bytes, offsets: Longs) -> int:
-    """Return an upper bound on the number of lines of all documents together, by any definition of a line end."""
-    return int(count_line_ends(data, offsets[0], offsets[-1])) + len(offsets) - 1
+class Buffers(NamedTuple):
+    """The texts of a batch, and room for what a kernel makes of them."""
+
+    data: Bytes  # UTF-8 of all texts
+    offsets: Longs  # int64 [texts + 1], in bytes
+    out: Bytes
+    ends: Longs  # int64 [texts + 1], like ``offsets``, in ``out``
+    counts: Longs  # int64 [texts, 3], zeros
+    log: Longs  # int64 [lines, LOGGED], no rows if nothing is recorded
+
+
+def make_buffers(texts: pa.Array, record: Record) -> Buffers:
+    """Allocate the buffers for valid texts; the output may be as long as the texts."""
+    data, offsets = text_buffers(texts)
+    lines = int(count_line_ends(data, offsets[0], offsets[-1])) + len(texts) if record == "places" else 0
+    out, ends = np.empty(int(offsets[-1] - offsets[0]), np.uint8), np.empty(len(offsets), np.int64)
+    return Buffers(data, offsets, out, ends, np.zeros((len(texts), 3), np.int64), np.empty((lines, LOGGED), np.int64))
+
+
+def line_change(made: Buffers, row: list[int], rule: str, *, edited: bool) -> LineChange:
+    """Return a row of a log as a line that was edited or removed by a rule."""
+    number, start, stop, begin, end, _ = row
+    after = made.out[begin:end].tobytes().decode() if edited else None
+    return LineChange(number, made.data[start:stop].tobytes().decode(), after, rule)
 
 
 def locate_lines(
-    data: Bytes,
-    offsets: Longs,
-    out: Bytes,
-    log: Longs,
-    name_of: Callable[[int], str],
-    removed: Literal["line", "content"],
+    made: Buffers, rows: int, name_of: Callable[[int], str], removed: Literal["line", "content"]
 ) -> pa.Table:
-    """Return the changed places of lines that were edited or removed, as a table of ``core.places``.
+    """Return the lines in the first ``rows`` of a log, in increasing order, as changed places of ``core.places``.
 
-    An edited line is listed from the first to the last character that changed.
-
-    Args:
-        data: UTF-8 of all documents.
-        offsets: int64 [documents + 1], in bytes.
-        out: the kernel's output.
-        log: int64 [lines, LOGGED], in increasing order. A row without bytes in ``out`` is a removed line.
-        name_of: returns the rule name for the last column of the log.
-        removed: the extent of a removed line: "line" includes its line end, "content" is the bytes in ``log`` alone.
+    An edited line is listed from the first to the last character that changed. A row without bytes in ``out`` is a
+    removed line: "line" includes its line end, "content" is the bytes in the log alone. ``name_of`` returns the name
+    of the rule in the last column.
     """
+    log = made.log[:rows]
     if not len(log):
         return no_places()
     places = np.empty((len(log), 4), np.int64)
-    place_lines(data, offsets, out, log, removed == "line", places)
+    place_lines(made.data, made.offsets, made.out, log, removed == "line", places)
     codes, numbers = np.unique(log[:, 5], return_inverse=True)
     rules = pa.array([name_of(code) for code in codes.tolist()], pa.string()).take(pa.array(numbers))
     return make_places(places[:, 0].copy(), rules, places[:, 1:3].copy(), places[:, 3].copy())

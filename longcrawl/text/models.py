@@ -85,7 +85,6 @@ def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 
 def _digest_model(model: Any, tokenizer: str) -> str:
-    """Return 16 hexadecimal digits of a SHA-256 of a model and the digest of its tokenizer's files."""
     import torch
 
     config = {name: value for name, value in model.config.to_dict().items() if name not in SET_BY_SAVING}
@@ -100,22 +99,12 @@ def _digest_model(model: Any, tokenizer: str) -> str:
 
 
 def model_folder(model: str) -> Path:
-    """Return the folder of a model, given its path or its Hub id; fetch it from the Hub if it is not local.
-
-    Raises:
-        StageError: the path has no model, or it cannot be fetched.
-    """
+    """Return the folder of a model, given its path or Hub id, fetched if necessary; StageError if there is none."""
     return _local(model) or _fetch(model)
 
 
 def model_files(model: str) -> tuple[str, ...]:
-    """Return the folder of a model for :meth:`Stage.files`; its content is the model's fingerprint.
-
-    The result is empty for a Hub model that has not been fetched; :meth:`Stage.prepare` fetches it before a run.
-
-    Raises:
-        StageError: the name is a path without a model.
-    """
+    """Return the folder of a model for :meth:`Stage.files`, or nothing if a Hub model has not been fetched yet."""
     from huggingface_hub import snapshot_download
 
     folder = _local(model)
@@ -158,11 +147,7 @@ def _fetch(repository: str) -> Path:
 
 
 def read_config(folder: str | Path, name: str = "config.json") -> dict[str, Any]:
-    """Read a JSON configuration file of a model's folder.
-
-    Raises:
-        StageError: the file cannot be read, or is not a JSON object.
-    """
+    """Read a JSON configuration file of a model's folder; StageError if it is not a JSON object."""
     file = Path(folder, name)
     with unreadable(file, StageError, "save the model with save_pretrained again, or copy the file back"):
         found = load_json(file.read_bytes())
@@ -195,8 +180,7 @@ def has_head(folder: str) -> bool:
 def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list[str]]:
     """Load a classifier in the layout of NeMo Curator's, and return it with the names of its missing weights.
 
-    Its answers have ``logits``. The configuration is that of ``config.json``, or that of the base model which the file
-    names if it has no model settings or they do not match the weights. ``dtype`` is one of torch.
+    If ``config.json`` has no model settings or they do not match the weights, those of its base model are used.
     """
     import torch
     from safetensors.torch import load_file
@@ -220,7 +204,6 @@ def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list
             self.fc = torch.nn.Linear(width, len(weights["fc.weight"]), dtype=dtype)
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            """Return the logits of the labels, computed from the first token."""
             hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
             return SimpleNamespace(logits=self.fc(hidden[:, 0]))
 
@@ -326,10 +309,9 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _WhereInUse:
-    """Replacement for ``torch.cuda.is_current_stream_capturing`` that does not initialise CUDA.
+    """Replacement for ``torch.cuda.is_current_stream_capturing``, which transformers calls even on a CPU.
 
-    transformers calls that function for its masks, even on a CPU. The original initialises CUDA, which forked processes
-    cannot use afterwards.
+    The original initialises CUDA, which forked processes cannot use afterwards.
     """
 
     asked: Callable[[], bool]
@@ -375,11 +357,7 @@ class Pretrained:
 
     @property
     def device(self) -> Any:
-        """The torch device of this process; the first access moves the model there.
-
-        Raises:
-            StageError: there is no GPU, or this process was forked from one that has used the GPU.
-        """
+        """The torch device of this process; the first access moves the model there, or raises StageError."""
         process = os.getpid()
         if process not in self._devices:
             self._devices[process] = self._move()
@@ -415,11 +393,8 @@ class Pretrained:
     ) -> list[Ids]:
         """Return the token ids of each text, int64 [tokens], truncated to ``most`` tokens if that is given.
 
-        "none" adds no special tokens and tokenises their spellings as text; "added" adds those that the tokenizer puts
-        around a text, such as ``[CLS]``.
-
-        Raises:
-            StageError: the tokenizer gives an id that the model does not have.
+        "none" tokenises special tokens as text; "added" puts the usual ones around it, such as ``[CLS]``. StageError if
+        the tokenizer gives an id that the model does not have.
         """
         added = special_tokens == "added"
         cut: Mapping[str, Any] = {} if most is None else {"truncation": True, "max_length": most}
@@ -440,14 +415,10 @@ class Pretrained:
     ) -> list[npt.NDArray[np.float64]]:
         """Return the model's answer for each row, int64 [tokens] or [parts, tokens], in the order of rows.
 
-        Rows of one length share a batch only if ``decimals`` to round answers to are given. If a value from a batch is
-        close to a rounding boundary, its row is computed again alone, so each result equals that of the row alone.
-
-        Args:
-            rows: rows with at least one token.
-            ask: a function of the module and int64 ids [rows, tokens] on its device that returns a tensor [rows, ...];
-                it is called without gradients and in several threads.
-            decimals: None does not round.
+        ``ask`` gets the module and int64 ids [rows, tokens] on its device, and returns a tensor [rows, ...]; it is
+        called without gradients and in several threads. Rows of one length share a batch only if ``decimals`` to round
+        answers to are given. If a value from a batch is close to a rounding boundary, its row is computed again alone,
+        so each result equals that of the row alone.
 
         Raises:
             StageError: a row is longer than the model allows, the device cannot be used, or an answer is NaN.
@@ -479,7 +450,6 @@ class Pretrained:
         return not np.allclose(first, other)
 
     def _batches(self, lengths: Sequence[int], decimals: int | None) -> list[list[int]]:
-        """Group the numbers of rows of equal length into batches, longest rows first."""
         tokens = CPU_TOKENS if self.device.type == "cpu" else CUDA_TOKENS
         if decimals is None or self.dtype != "float32":
             tokens = 0
@@ -643,11 +613,7 @@ class ModelScore(OfModel, Edit):
         return self.top_fraction is not None
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # no file is written
-        """Score documents, and return the stage with the threshold that ``top_fraction`` of them pass.
-
-        Raises:
-            StageError: no document is long enough to be measured.
-        """
+        """Return the stage with the threshold that ``top_fraction`` of documents pass; StageError if all are short."""
         if self.top_fraction is None:
             return self
         tables = choose(tables, self.train_documents, f"{self.name}.train_documents")

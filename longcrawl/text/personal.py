@@ -37,8 +37,7 @@ from longcrawl.kernels.texts import (
 Bytes = npt.NDArray[np.uint8]
 
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
-"""Bit flags of what to search for. ``IP`` is IPv4 addresses, ``EVERY_IP`` adds addresses outside public ranges, and
-``AMERICAN`` restricts phone numbers to those of three, three and four digits."""
+"""Bit flags of what to search for: ``IP`` is IPv4, ``EVERY_IP`` adds what is not public, ``AMERICAN`` limits phones."""
 
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")
 OPEN_BRACKET, CLOSE_BRACKET, PERCENT, SLASH = (ord(each) for each in "[]%/")
@@ -101,14 +100,12 @@ def mark_at(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _goes_on(data: Bytes, at: int, end: int) -> bool:
-    """Return whether a typographic hyphen and a digit follow."""
     mark, size = mark_at(data, at, end)
     return mark == DASH and size > 1 and is_digit(data, at + size, end)
 
 
 @compiled
 def _has_begun(data: Bytes, at: int, start: int) -> bool:
-    """Return whether a digit and a typographic hyphen precede a byte."""
     return at - 4 >= start and mark_at(data, at - 3, at) == (DASH, 3) and is_digit(data, at - 4, at)
 
 
@@ -142,7 +139,6 @@ _NUMBERED = codes("version section chapter release")  # words before dotted numb
 
 @compiled
 def _is_private(one: int, two: int, three: int) -> bool:
-    """Return whether an IPv4 address is outside the public ranges of IANA's registry, or is a multicast address."""
     if one in (0, 10, 127) or one >= 224:
         return True
     if one == 100:
@@ -346,10 +342,7 @@ def _closes(data: Bytes, at: int, end: int) -> bool:
 
 @compiled
 def _american(data: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """Return the end of the North American number with its area code at ``at``, and whether a space follows that code.
-
-    Without such a number, the end is ``at``.
-    """
+    """Return the end of the North American number at ``at``, or ``at``; and whether a space follows its area code."""
     none = (at, False)
     if at + 12 > end + 1 or data[at] < ZERO + 2 or (data[at + 1] == ONE and data[at + 2] == ONE):
         return none
@@ -415,11 +408,7 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
 
 @compiled
 def _three_three_four(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
-    """Return the start and end of a number of three, three and four digits; both are equal if there is none.
-
-    It must follow white space or the start of the text. As in Dolma's pattern, there may be marks between the groups
-    and parentheses around the first.
-    """
+    """Return start and end of three, three and four digits after white space, by Dolma's pattern; equal for none."""
     none, first = (at, at), at
     if first > start and data[first - 1] == OPEN:
         first -= 1
@@ -477,12 +466,9 @@ def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -
 
 
 _U = np.uint64
-
 MOST_LOCAL, MOST_DOMAIN, MOST_LABEL, MOST_TOP = 64, 253, 63, 24
 """Largest number of characters of the parts of a mail address: RFC 5321, and more than any top-level domain has."""
-
 MOST_ZONE = 16  # largest number of characters of the interface name in an IPv6 zone, such as ``eth0`` in ``%eth0``
-
 _FILES = codes("png jpg jpeg gif svg webp css js html htm php pdf zip avif bmp ico tif tiff")
 """Extensions of file names such as icon@2x.png, which are not mail addresses."""
 
@@ -679,10 +665,7 @@ def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tupl
 
 @compiled
 def _masks(data: Bytes, at: int, kinds: int) -> tuple[np.uint64, np.uint64]:
-    """Return bit masks of the digits, and of the ``@`` and colons to check, among the 64 bytes from ``at``.
-
-    Bits after the end of the data are zero.
-    """
+    """Return bit masks of the digits, and of the ``@`` and colons to check, among the 64 bytes from ``at``."""
     digits, others = _U(0), _U(0)
     if at + 64 <= len(data):
         address = np.int64(data.ctypes.data) + at
@@ -964,7 +947,10 @@ class PersonalData(Edit):
             spans = {"kind": kinds, "start": pa.array(places[:, 0]), "end": pa.array(places[:, 1])}
             tags = list_by_document(found.rows, spans, table.num_rows).cast(TAG_TYPE)
             table = with_column(table, PERSONAL_DATA, tags)
-        checks = self._checks(counts)
+        most = 0 if self.policy == "drop" and self.max_found is None else self.max_found
+        checks = []
+        if most is not None:
+            checks.append(Check("max_found", pa.array(counts), pa.array(counts <= most), most, "at_most"))
         if record == "nothing":
             return Edited(table, checks, no_places())
         masks = self.policy == "mask"
@@ -972,12 +958,6 @@ class PersonalData(Edit):
         sizes = np.array([len(word) for word in words], np.int64)
         now = sizes[found.kinds] if masks else places[:, 1] - places[:, 0]
         return Edited(table, checks, make_places(found.rows, rules, places, now))
-
-    def _checks(self, counts: Longs) -> list[Check]:
-        most = 0 if self.policy == "drop" and self.max_found is None else self.max_found
-        if most is None:
-            return []
-        return [Check("max_found", pa.array(counts), pa.array(counts <= most), most, "at_most")]
 
     def _find(self, texts: pa.Array) -> FoundPersonalData:
         wanted = sum(_BITS[kind] for kind in self.kinds) | (EVERY_IP if self.ips == "all" else 0)

@@ -1,8 +1,4 @@
-"""RedPajama-V2's quality signals, computed from any text.
-
-Text is decoded in blocks of lines, small enough to remain in the processor's cache while their raw words, normalised
-words and line signals are found. Equal words, equal n-grams and listed phrases need the whole document.
-"""
+"""RedPajama-V2's quality signals, computed from any text, decoded in blocks of lines that fit the processor's cache."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -56,7 +52,6 @@ _PLAIN_OR_SPACE = kind.PLAIN | kind.SPACE
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x100000001B3)
 MOST_PER_BYTE = 2  # largest number of code points in a character's normal form, per byte of its UTF-8
-
 _FEW = 24  # marks sorted by insertion; longer runs, found only in attacks, take a counting sort
 
 
@@ -101,10 +96,7 @@ JAVASCRIPT_KEY = 13026705096557300458  # key of the word "javascript", as ``_key
 def _decode(
     data: Any, at: int, end: int, base: int, flag_of: Flags, scratch: Scratch, measured: Any, line: int
 ) -> tuple[int, int, int]:
-    """Decode whole lines until there are at least ``BLOCK`` code points, and write each line's end and upper case.
-
-    Ends count code points, from ``base`` on. Returns the next byte, the block's code points, and the next line.
-    """
+    """Decode whole lines of at least ``BLOCK`` code points; return the next byte, their number, and the next line."""
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     count, upper = 0, 0
     while at < end:
@@ -130,7 +122,6 @@ def _decode(
 
 @compiled
 def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Doubles) -> None:
-    """Count the sentence ends, braces and symbols (# ... …) in a raw word of punctuation."""
     dots = 0
     for at in range(start, stop):
         point = points[at]
@@ -220,7 +211,6 @@ def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[n
 def _normalise(
     points: Points, flags: Flags, at: int, count: int, characters: kind.Characters, normal: Points, end: int
 ) -> tuple[int, int]:
-    """Write the normal form of a character that is not plain; return its end and its number of numeric characters."""
     place = np.int64(characters.mapped[points[at]])
     length = np.int64(characters.sequences[place])
     for step in range(length):
@@ -234,10 +224,7 @@ def _normalise(
 def _words(
     scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, characters: kind.Characters, word: int
 ) -> int:
-    """Append the normalised words of a block of lines to the ``word`` words in ``scratch``; return the new number.
-
-    Writes for each line its number of words, how many of them are "javascript", and the share of numeric characters.
-    """
+    """Append the normalised words of a block of lines to the ``word`` words in ``scratch``, and return their number."""
     points, flags, normal, starts = scratch.points, scratch.flags, scratch.normal, scratch.starts
     keys, ends, values, end, at = scratch.word_keys, measured.ends, measured.values, starts[word], np.int64(0)
     mapped, combining = characters.mapped, characters.combining
@@ -281,7 +268,6 @@ def _words(
 
 @compiled
 def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Doubles) -> None:
-    """Write the signals about the first and the last non-space character of each line, and its upper-case share."""
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     start = 0
     for line in range(lines[0], lines[1]):
@@ -333,10 +319,8 @@ def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
 
 @compiled
 def _spelled(normal: Any, start: int, word: Any) -> int:
-    """Return how many of five code points match ``word`` only if case is ignored, or -1 if they do not spell it.
-
-    A case-insensitive regex matches the dotless i and the long s with i and s.
-    """
+    """Return how many of five code points match ``word`` only if case is ignored, or -1 if they do not spell it."""
+    # A case-insensitive regex matches the dotless i and the long s with i and s.
     folded = 0
     for at in range(5):
         point, letter = normal[start + at], word[at]
@@ -608,7 +592,6 @@ def _load_tables(
 
 
 def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], tables: Tables) -> Counted:
-    """Run the kernels on valid texts; a null text is measured as an empty one."""
     data, offsets = text_buffers(texts)
     documents = len(texts)
     lines = documents + np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
@@ -659,7 +642,6 @@ def _document_signals(measured: Counted) -> dict[str, Doubles]:
 
 
 def _spans(measured: Counted, name: str) -> pa.Array:
-    """Return one line signal of all documents as lists of [start, end, value]."""
     firsts = measured.first_lines
     counts, lines = np.diff(firsts), int(firsts[-1])
     spans = np.empty((lines, 3))

@@ -87,14 +87,6 @@ class _Text(NamedTuple):
     content: bytes
 
 
-@dataclass
-class _Collected:
-    texts: list[_Text]
-    in_both: int = 0
-    repeated: int = 0
-    without_text: int = 0
-
-
 def train_classifier(
     good: Any,
     bad: Any,
@@ -114,10 +106,8 @@ def train_classifier(
     """Train a classifier on two sets of documents, write it as a fastText ``.bin``, and test it on held-out documents.
 
     This is fastText's supervised training with a softmax, on one core, with all texts in memory. For the same texts, in
-    any order, and settings, the file is the same byte for byte on machines with the same numba and C library.
-
-    Texts that occur in both sets are not used, but counted; of equal texts in one set only the first is used. The share
-    ``held_out`` of each set is not trained on. A keyed hash of the text selects it, so no text is on both sides.
+    any order, and settings, the file is the same byte for byte on machines with the same numba and C library. Texts
+    that occur in both sets are not used, but counted; of equal texts in one set only the first is used.
 
     >>> from tempfile import mkdtemp
     >>> good, bad = (pa.table({"text": [f"{word} {n}" for n in range(20)]}) for word in ("whale", "casino"))
@@ -139,7 +129,7 @@ def train_classifier(
         min_count: the number of occurrences from which a word has its own row.
         epochs: passes over the texts; None for 5, or, for small sets, 20,000 steps within 1 GiB of text.
         learning_rate: the rate of the first step; it falls linearly to 0 with the bytes seen.
-        held_out: the share of each set to hold out, at least one document.
+        held_out: the share of each set to hold out, at least one document, by a keyed hash of the text.
         seed: the seed of the order, of the initial rows and of the choice of held-out documents.
 
     Raises:
@@ -154,17 +144,12 @@ def train_classifier(
         raise StageError(f"epochs are 1 or more, got {epochs!r}")
     check_target(path, StageError, "name another file, or remove it", example="model.bin")
     make_folder(path.parent, StageError, "name a file in a folder that can be written")
-    collected = _collect((good, bad), labels)
-    chosen = _chosen(collected.texts, held_out, labels, seed)
-    learnt, held = ([text for text, out in zip(collected.texts, chosen, strict=True) if out == side] for side in (0, 1))
-    in_each = [[sum(text.label == label for text in texts) for label in range(2)] for texts in (learnt, held)]
-    words, passes, loss = _write_trained(path, learnt, in_each[0], asked, epochs, learning_rate)
-    auc, thresholds = _measure(path, held, labels[0])
-    left_out = collected.in_both, collected.repeated, collected.without_text
-    trained, held_out_texts = ((good_texts, bad_texts) for good_texts, bad_texts in in_each)
-    return TrainedClassifier(
-        str(path), labels, trained, held_out_texts, *left_out, words, passes, loss, auc, thresholds
-    )
+    texts, left_out = _collect((good, bad), labels)
+    chosen = _chosen(texts, held_out, labels, seed)
+    learnt, held = ([text for text, out in zip(texts, chosen, strict=True) if out == side] for side in (0, 1))
+    in_learnt, in_held = _in_each(learnt), _in_each(held)
+    made = _write_trained(path, learnt, in_learnt, asked, epochs, learning_rate)
+    return TrainedClassifier(str(path), labels, in_learnt, in_held, *left_out, *made, *_measure(path, held, labels[0]))
 
 
 class _Settings(NamedTuple):
@@ -198,32 +183,34 @@ class _Settings(NamedTuple):
         return self.buckets or min(MOST_BUCKETS, 1 << max(10, ngrams.bit_length()))
 
 
+def _in_each(texts: Sequence[_Text]) -> tuple[int, int]:
+    second = sum(text.label for text in texts)
+    return len(texts) - second, second
+
+
 def _bytes(texts: Sequence[_Text]) -> int:
     return sum(len(text.content) for text in texts)
 
 
-def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> _Collected:
-    """Return the texts that occur in one set only, in the order of their digests."""
-    found = _Collected([])
+def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> tuple[list[_Text], tuple[int, int, int]]:
+    """Return the texts in one set only, sorted, and how many are in both, repeated, and without text."""
+    texts, repeated, without_text = list[_Text](), 0, 0
     by_label: list[dict[str, bytes]] = [{}, {}]
     for documents, known in zip(sets, by_label, strict=True):
         for content in _contents(documents):
             if not any(True for _ in _words(content)):
-                found.without_text += 1
+                without_text += 1
                 continue
             digest = blake2b(content, digest_size=16).hexdigest()
-            found.repeated += digest in known
+            repeated += digest in known
             known.setdefault(digest, content)
     both = by_label[0].keys() & by_label[1].keys()
-    found.in_both = len(both)
     for label, known in enumerate(by_label):
-        if len(known.keys() - both) < 2:
+        if (count := len(known.keys() - both)) < 2:
             also = f", besides {len(both):,} that are in both sets" if both else ""
-            count = len(known.keys() - both)
             raise StageError(f"{labels[label]!r} has {count:,} documents with text of its own{also}: give two or more")
-        found.texts += [_Text(digest, label, text) for digest, text in known.items() if digest not in both]
-    found.texts.sort()
-    return found
+        texts += [_Text(digest, label, text) for digest, text in known.items() if digest not in both]
+    return sorted(texts), (len(both), repeated, without_text)
 
 
 def _contents(documents: Any) -> Iterator[bytes]:
@@ -269,7 +256,6 @@ def _write_trained(
 
 
 def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:
-    """Return an untrained model for the words of texts, and the number of occurrences of each of its words."""
     counts = Counter(word for text in texts for word in _words(text.content))
     counts[_END] = len(texts)
     common = sorted(
@@ -288,7 +274,6 @@ def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings
 
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:
-    """Train a model on texts, in a new order in each epoch, and return the mean loss of the last epoch."""
     data, offsets = text_buffers(pa.array([text.content for text in texts], pa.large_binary()))
     labels = np.array([order.index(text.label) for text in texts], np.int32)
     sizes = np.diff(offsets).astype(np.float64)
@@ -311,7 +296,6 @@ def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: i
 
 
 def _measure(path: Path, texts: Sequence[_Text], label: str) -> tuple[float, tuple[Held, ...]]:
-    """Return the AUC of the written model's scores, and the effect of each threshold."""
     model = read_model(str(path))
     contents = pa.array([text.content for text in texts], pa.large_binary())
     scores = score_texts(model, contents, [model.labels.index(label)])[:, 0].astype(np.float64)

@@ -11,15 +11,10 @@ after their end.
 Short pieces are searched for their lowest rank repeatedly, those of a few bytes several at a time. Long pieces keep
 their pairs in a heap. Very long pieces are encoded in overlapping parts, which give the same tokens: if any two
 neighbours in a list of tokens are the encoding of their joined bytes, the list is the encoding of all bytes, because
-the first join across the end of a token would also happen when the bytes of its two tokens are encoded alone.
-Neighbours within one part have this property. If a part begins with a token of the part before, so do the neighbours
-where the two parts meet.
+the first join across the end of a token would also happen when the bytes of its two tokens are encoded alone. For the
+same reason, of all pairs whose bytes make a token, only the one that encoding of its bytes ends in can occur.
 
-Of all pairs whose bytes make a token, only the one that byte pair encoding of the token's bytes ends in can occur, for
-the same reason. So the table of joins needs one pair per token; for GPT-2 this halves it.
-
-A word is compared in full, never by its hash alone, so the encoding of a text does not depend on earlier texts. When
-the table of words is full, all but the vocabulary are dropped.
+A word is compared in full, never by its hash alone, so the encoding of a text does not depend on earlier texts.
 """
 
 import base64
@@ -113,8 +108,7 @@ def character_classes() -> npt.NDArray[np.uint8]:
 
 Longs = npt.NDArray[np.int64]
 
-AHEAD = 64
-"""Bytes searched at once for ends of pieces; as many must be readable after the end of a text."""
+AHEAD = 64  # bytes searched at once for ends of pieces; as many must be readable after the end of a text
 
 _LETTER = UPPER | LOWER | EITHER_CASE
 _NO_WORD = OTHER | MARK
@@ -411,21 +405,17 @@ class Merges(NamedTuple):
     """
 
     bytes: Ranks
-    of_bytes: Ranks
-    """Rank of two bytes at 256 * first + second, or ``NONE`` if they do not join."""
-    table: Wide
-    """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
+    of_bytes: Ranks  # rank of two bytes at 256 * first + second, or ``NONE`` if they do not join
+    table: Wide  # left rank, right rank and rank of the join in 21 bits each; the size is a power of two
     moves: Ranks
     multiplier: np.uint64
 
 
-TRIED = 32
-"""Multipliers tried per table size; one in 500,000 vocabularies finds none among this many."""
+TRIED = 32  # multipliers tried per table size; one in 500,000 vocabularies finds none among this many
 
 
 @compiled
 def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
-    """Enter joins at the first displacement with a free slot for each, and return it, or -1 if there is none."""
     mask = _U(len(table) - 1)
     for move in range(len(table)):
         placed = 0
@@ -517,18 +507,15 @@ def rank_of(merges: Located, left: int, right: int) -> int:
 
 
 def possible_joins(joins: Wide, halves: Ranks) -> Wide:
-    """Return the joins that can occur; all of a token with unknown halves."""
+    """Return the joins that can occur, about half of GPT-2's; all of a token with unknown halves."""
     left, right = (halves[side::2][joins & _RANK].astype(np.uint64) for side in (0, 1))
     wanted: Wide = joins[(left == NONE) | (joins >> _U(RANK_BITS) == (left << _U(RANK_BITS) | right))]
     return wanted
 
 
-_OVERLAP = 32
-"""Tokens at the end of a part that the next part encodes again."""
-TOGETHER = 32
-"""Length in bytes below which words are encoded several at a time."""
-TOKENS_STEP, _KEYS_STEP = 144, 128
-"""Bytes per word for its tokens and for its keys."""
+_OVERLAP = 32  # tokens at the end of a part that the next part encodes again
+TOGETHER = 32  # length in bytes below which words are encoded several at a time
+TOKENS_STEP, _KEYS_STEP = 144, 128  # bytes per word for its tokens and for its keys
 _KEY_BITS = 5
 
 _NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
@@ -543,10 +530,8 @@ class Together(NamedTuple):
     """
 
     starts: Longs
-    lengths: Longs
-    """Length of each word in bytes; after encoding, its number of tokens."""
-    begins: Wide
-    """A bit for every position of a word at which a token begins."""
+    lengths: Longs  # length of each word in bytes; after encoding, its number of tokens
+    begins: Wide  # a bit for every position of a word at which a token begins
     waiting: Longs
     tokens: Ranks
     keys: Ranks
@@ -657,11 +642,7 @@ def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, 
 
 @allocating
 def merge_long(merges: Merges, at: int, length: int, out: Ranks, written: int) -> int:
-    """Encode bytes at an address into ``out`` from ``written`` on, and return the end.
-
-    Pairs wait in a heap by rank and position; one that no longer exists is recognized by its rank, for its bytes only
-    grow.
-    """
+    """Encode bytes at an address into ``out`` from ``written`` on, and return the end."""
     located = locate(merges)
     tokens, ranks = np.empty(length, np.uint32), np.full(length, NONE)
     after, before = np.arange(1, length + 1), np.arange(-1, length - 1)
@@ -674,7 +655,7 @@ def merge_long(merges: Merges, at: int, length: int, out: Ranks, written: int) -
     while len(waiting) > 0:
         pair = heapq.heappop(waiting)
         rank, left = pair >> 32, pair & 0xFFFFFFFF
-        if ranks[left] != rank:
+        if ranks[left] != rank:  # the pair no longer exists
             continue
         right, previous = after[left], before[left]
         follower = after[right]
@@ -698,16 +679,13 @@ def merge_long(merges: Merges, at: int, length: int, out: Ranks, written: int) -
 
 @compiled
 def merge_parts(merges: Merges, bounds: Longs, at: int, length: int, out: Ranks, written: int, part: int) -> int:
-    """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes; ``bounds`` are those of the vocabulary.
-
-    A part that does not begin with the token that the part before has there is encoded again, longer and from an
-    earlier start.
-    """
+    """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes; ``bounds`` are the vocabulary's."""
     beginning, start, size, back = written, np.int64(0), part, _OVERLAP
     while True:
         stop = min(length, start + size)
         wanted = out[written]
         end = merge_long(merges, at + start, stop - start, out, written)
+        # A part that does not begin with the token that the part before has there is repeated from an earlier start.
         agrees = start == 0 or out[written] == wanted
         if agrees and stop == length:
             return end
@@ -724,8 +702,7 @@ def merge_parts(merges: Merges, bounds: Longs, at: int, length: int, out: Ranks,
 
 Bytes = npt.NDArray[np.uint8]
 
-LONGEST_WORD = 128
-"""Longest word in bytes that is cached; longer pieces that are not tokens are too rare."""
+LONGEST_WORD = 128  # longest word in bytes that is cached; longer pieces that are not tokens are too rare
 PAST_END = AHEAD
 AT_ONCE = 1024 + AHEAD
 KEPT = np.uint64(1 << 63)
@@ -742,14 +719,13 @@ class Words(NamedTuple):
 
     The key is the word and its length, up to 15 bytes, or a hash and the length; the bytes are then also compared, in
     ``arena``. Three ranks fit beside a short word; for others the two numbers are positions in ``ranks`` and ``arena``.
+    When the table is full, all words but the vocabulary are dropped.
     """
 
-    table: Wide
-    """Slots of the table, with a size of 4 times a power of two; the second number of an empty slot is 0."""
+    table: Wide  # slots of the table, with a size of 4 times a power of two; the second number of an empty slot is 0
     ranks: Ranks
     arena: Bytes
-    used: Longs
-    """Number of words, and used length of ``ranks`` and of ``arena``."""
+    used: Longs  # number of words, and used length of ``ranks`` and of ``arena``
 
 
 class Vocabulary(NamedTuple):
@@ -948,19 +924,16 @@ def _fill(words: Words, vocabulary: Vocabulary) -> Merges:
     return make_merges(single, of_bytes, possible_joins(joins, halves))
 
 
-PART = 1 << 14
-"""Bytes of a piece encoded at once, few enough for the working memory to stay in the nearest caches."""
+PART = 1 << 14  # bytes of a piece encoded at once, few enough for the working memory to stay in the nearest caches
 
 
 class Block(NamedTuple):
     """Pieces while they are looked up."""
 
-    starts: Longs
-    """Address of each piece, and of the end of the last."""
+    starts: Longs  # address of each piece, and of the end of the last
     lows: Wide
     highs: Wide
-    places: Wide
-    """Key of each piece (``lows`` and ``highs``), and the first slot of the table for it."""
+    places: Wide  # key of each piece (``lows`` and ``highs``), and the first slot of the table for it
     entries: Longs
     missed: Longs
     fresh: Longs
@@ -976,8 +949,7 @@ class Tables(NamedTuple):
     merges: Merges
     together: Together
     block: Block
-    tokens: Ranks
-    """Room for the tokens and ranks of one word."""
+    tokens: Ranks  # room for the tokens and ranks of one word
 
 
 def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
@@ -1033,7 +1005,6 @@ def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
 
 @compiled
 def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
-    """Find the words of pieces and encode new ones; return the length of the longest piece that is not cached."""
     words, merges, together = tables.words, tables.merges, tables.together
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
     starts, lows, highs, places, entries, missed, fresh = block
@@ -1150,12 +1121,10 @@ class ByteLevelBPE:
     """A byte-level BPE: its pattern, ranks, ids by rank, and preprocessing of texts."""
 
     pattern: str
-    ranks: Mapping[bytes, int]
-    """Rank of every token's bytes, 0 to n - 1; lower ranks are joined first."""
+    ranks: Mapping[bytes, int]  # rank of every token's bytes, 0 to n - 1; lower ranks are joined first
     ids: npt.NDArray[np.uint32] | None
     normalizer: Literal["", "NFC"] = ""
-    added: tuple[str, ...] = ()
-    """Tokens that a text is cut at before anything else."""
+    added: tuple[str, ...] = ()  # tokens that a text is cut at before anything else
 
     @property
     def changes(self) -> str:
@@ -1171,7 +1140,7 @@ class ByteLevelBPE:
         spell = _bytes_by_spelling()
         if not all(character in spell for character in spelled):
             return None
-        rank = self.ranks.get(bytes(spell[character] for character in spelled))
+        rank = self.ranks.get(bytes(map(spell.__getitem__, spelled)))
         return rank if rank is None or self.ids is None else int(self.ids[rank])
 
 
@@ -1227,9 +1196,9 @@ def tokenizer_document(
     ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Return the content of a `tokenizer.json` with ``ranks`` as ids; ``special`` None adds an end of text."""
-    spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
-    merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
-    vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
+    special = {END_OF_TEXT: len(ranks)} if special is None else dict(special)
+    merges = [[_spelled(left), _spelled(right)] for left, right in recover_merges(ranks)]
+    vocabulary = {_spelled(token): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -1261,7 +1230,10 @@ def tokenizer_document(
 def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     """Return the ranks of a `tokenizer.json`; TokenizerError names what ranks cannot describe."""
     model = document["model"]
-    normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)
+    normalizer = document.get("normalizer") and _object(document["normalizer"]).get("type")
+    if document.get("normalizer") is not None and normalizer != "NFC":
+        raise TokenizerError(f"it has a normalizer ({normalizer})")
+    added, pattern = _plain_added(document), _pattern(document)
     _require_plain_model(model)
     _require_short_tokens(model["vocab"])
     spell = _bytes_by_spelling()
@@ -1274,20 +1246,11 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     listed = set(merges)
     if wrong := next((merge for merge in recover_merges(ranks) if merge not in listed), None):
         raise TokenizerError(f"joining by rank would merge {wrong}, which is not among its merges")
-    alphabet = _alphabet()
-    ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
+    ids = np.array([model["vocab"][_spelled(token)] for token in ranks], np.uint32)
     if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
         raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
-    return ByteLevelBPE(pattern, ranks, None if np.array_equal(ids, np.arange(len(ids))) else ids, normalizer, added)
-
-
-def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:
-    if document.get("normalizer") is None:
-        return ""
-    kind = _object(document["normalizer"]).get("type")
-    if kind != "NFC":
-        raise TokenizerError(f"it has a normalizer ({kind})")
-    return "NFC"
+    by_rank = np.array_equal(ids, np.arange(len(ids)))
+    return ByteLevelBPE(pattern, ranks, None if by_rank else ids, "NFC" if normalizer else "", added)
 
 
 def _matches_first(added: Sequence[str]) -> str:
@@ -1349,9 +1312,7 @@ def _require_plain_model(model: Mapping[str, Any]) -> None:
 
 
 def _ranks(merges: Iterable[tuple[bytes, bytes]], vocabulary: Mapping[str, int]) -> dict[bytes, int]:
-    singles = [
-        (vocabulary[character], bytes([byte])) for byte, character in enumerate(_alphabet()) if character in vocabulary
-    ]
+    singles = [(vocabulary[each], bytes([byte])) for byte, each in enumerate(_alphabet()) if each in vocabulary]
     ranks = {token: rank for rank, (_, token) in enumerate(sorted(singles))}
     _require_all_bytes(ranks, "its vocabulary")
     token = b""
@@ -1371,7 +1332,8 @@ def _require_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
         raise TokenizerError(f"{where}: {len(missing)} of the 256 bytes are not tokens, 0x{missing[0]:02x} among them")
 
 
-def _alphabet() -> list[str]:
+@cache
+def _alphabet() -> Sequence[str]:
     """Return the character that spells each byte in a `tokenizer.json`: itself if printable, else from U+0100 on."""
     printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
@@ -1383,5 +1345,5 @@ def _bytes_by_spelling() -> Mapping[str, int]:
     return {character: byte for byte, character in enumerate(_alphabet())}
 
 
-def _spelled(token: bytes, alphabet: list[str]) -> str:
-    return "".join([alphabet[byte] for byte in token])
+def _spelled(token: bytes) -> str:
+    return "".join(map(_alphabet().__getitem__, token))

@@ -241,8 +241,7 @@ def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
 MOST_IDS = 1 << 24
 """Exclusive upper bound of ids, since some arrays have an entry for each; the largest vocabularies have 2**18."""
 MOST_RANKS = (1 << 21) - 1
-LONGEST_PIECE = 1 << 30
-"""Maximum bytes of a piece, since positions in it are 32-bit."""
+LONGEST_PIECE = 1 << 30  # maximum bytes of a piece, since positions in it are 32-bit
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
@@ -268,17 +267,14 @@ _DENSE = (
 _SPARSE = (range(0x3400, 0xA000), range(0xAC00, 0xD800), range(0xE000, 0xF900), range(0x17000, 0x18D00))
 """Blocks of one script, private use and, not listed, later planes; one of ``_STEP`` code points is compared."""
 _STEP = 61
-_LINES = 1 << 10
-"""Code points in one text; for longer ones `tokenizers` takes more than proportional time."""
+_LINES = 1 << 10  # code points in one text; for longer ones `tokenizers` takes more than proportional time
 
 Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
-_BATCH = 1 << 20
-"""Characters passed to `tokenizers` at once; it keeps more than a hundred bytes for each token."""
+_BATCH = 1 << 20  # characters passed to `tokenizers` at once; it keeps more than a hundred bytes for each token
 _GROUP_BYTES = 4 << 20
 """Bytes of texts encoded at once into one reused buffer of ranks, because new memory is slow to allocate."""
 _NO_IDS = np.zeros(0, np.uint32)
-_ROOM = 1 << 19
-"""Fewest words cached before all but the vocabulary are dropped; 40 MB for 50,000 tokens."""
+_ROOM = 1 << 19  # fewest words cached before all but the vocabulary are dropped; 40 MB for 50,000 tokens
 
 
 class BytePairs:

@@ -32,8 +32,7 @@ from longcrawl.tokens.strategies import (
 
 DOCUMENTS = 10_000
 TOKENS = 512
-DIGITS = 6
-"""Digits kept of a logarithm, since its last bits differ between machines."""
+DIGITS = 6  # digits kept of a logarithm, since its last bits differ between machines
 _LARGEST = (1 << 32) - 1
 
 
@@ -70,8 +69,7 @@ class Beginnings:
 class Relatedness(NamedTuple):
     """Result of :func:`relate`: compared pairs, and mean cosine of these and of random pairs, None without a pair."""
 
-    compared_pairs: int
-    """Number of pairs of adjacent documents in a sample."""
+    compared_pairs: int  # number of pairs of adjacent documents in a sample
     related: float | None
     related_by_chance: float | None
 
@@ -123,8 +121,7 @@ def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
     return TermVectors(bounds.astype(np.int64), terms, whole)
 
 
-BLOCK = 1 << 20
-"""Numbers added up together, at least 128."""
+BLOCK = 1 << 20  # numbers added up together, at least 128
 
 
 @dataclass(frozen=True)
@@ -133,8 +130,7 @@ class Bucket:
 
     capacity: int
     samples: int
-    documents: int
-    """Documents with their first token in one of these samples; ``tokens`` are without padding."""
+    documents: int  # documents with their first token in one of these samples; ``tokens`` are without padding
     tokens: int
 
 
@@ -145,8 +141,7 @@ class Composition:
     label: str
     documents: int
     empty_documents: int
-    tokens: int
-    """Tokens of all documents, in samples or dropped."""
+    tokens: int  # tokens of all documents, in samples or dropped
     samples: int
     pieces: int
     capacity: int
@@ -154,10 +149,8 @@ class Composition:
     cut_documents: int
     """Documents that are not whole in one sample, with or without others between: cut, or dropped, if only in part."""
     cut_documents_tokens: int
-    context: float
-    """Mean number of earlier tokens of the same document in the sample of a placed token."""
-    whole_context: float
-    """``context`` if no document were cut, its maximum without dropping tokens."""
+    context: float  # mean number of earlier tokens of the same document in the sample of a placed token
+    whole_context: float  # ``context`` if no document were cut, its maximum without dropping tokens
     longer_documents: int
     buckets: tuple[Bucket, ...]
     compared_pairs: int = 0
@@ -497,8 +490,7 @@ class Comparison:
 
     lengths: Longs
     rows: tuple[Composition, ...]
-    terminated: int = 0
-    """Documents to which an end-of-text token was added; the lengths of the others are unchanged."""
+    terminated: int = 0  # documents to which an end-of-text token was added; the lengths of the others are unchanged
 
     def __iter__(self) -> Iterator[Composition]:
         return iter(self.rows)

@@ -27,8 +27,7 @@ from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_lon
 
 Ints = npt.NDArray[Any]
 
-IGNORED = -100
-"""Label of a token that is excluded from the loss."""
+IGNORED = -100  # label of a token that is excluded from the loss
 
 BLOCK = 64
 

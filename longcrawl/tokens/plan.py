@@ -20,8 +20,7 @@ from longcrawl.kernels.keyed_hash import keyed_hash
 
 Longs = npt.NDArray[np.int64]
 
-LARGEST = 1 << 24
-"""Largest capacity in tokens; planning keeps one number for each length up to it."""
+LARGEST = 1 << 24  # largest capacity in tokens; planning keeps one number for each length up to it
 
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
@@ -70,12 +69,9 @@ class Plan:
     {'bucket': 8, 'sample': 0, 'document': 0, 'start': 0, 'length': 7, 'head': True, 'tail': True}
     """
 
-    lengths: Longs
-    """[documents], tokens of each; a document of 0 tokens is in no sample."""
-    capacities: Longs
-    """[samples], tokens of each including padding."""
-    bounds: Longs
-    """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s."""
+    lengths: Longs  # [documents], tokens of each; a document of 0 tokens is in no sample
+    capacities: Longs  # [samples], tokens of each including padding
+    bounds: Longs  # [samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s
     documents: Longs
     """[pieces], index of each piece's document among the lengths, its first token in it, and its tokens."""
     starts: Longs

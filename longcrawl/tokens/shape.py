@@ -37,10 +37,8 @@ class DocumentWindows:
 
     documents: Longs
     starts: Longs
-    stops: Longs
-    """First token of each window within its document (``starts``), and one past its last."""
-    overlaps: Longs
-    """Tokens shared with the window before; 0 for the first window of a document."""
+    stops: Longs  # first token of each window within its document (``starts``), and one past its last
+    overlaps: Longs  # tokens shared with the window before; 0 for the first window of a document
 
     def __len__(self) -> int:
         return len(self.starts)

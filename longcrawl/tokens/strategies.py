@@ -28,8 +28,7 @@ from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_p
 
 Wide = npt.NDArray[np.uint64]
 
-LOOK_BACK = 256
-"""Lengths that exact-fill tries for a pair that closes a sample, and for the rest of each triple."""
+LOOK_BACK = 256  # lengths that exact-fill tries for a pair that closes a sample, and for the rest of each triple
 
 TRIPLES = 8
 
@@ -60,11 +59,9 @@ class Placed(NamedTuple):
     documents: Longs
     starts: Longs
     sizes: Longs
-    ends: Longs
-    """int64 [samples], number of pieces up to the end of each sample, and its capacity."""
+    ends: Longs  # int64 [samples], number of pieces up to the end of each sample, and its capacity
     capacities: Longs
-    counts: Longs
-    """int64 [2]: number of pieces and of samples."""
+    counts: Longs  # int64 [2]: number of pieces and of samples
 
 
 def make_lengths(most: int) -> NumberSet:
@@ -179,7 +176,6 @@ def close(placed: Placed, capacity: int) -> None:
 
 @allocating
 def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
-    """Fill samples of the largest capacity from longer documents, longest first, and stock the rests and the others."""
     longer = [(-lengths[0], np.int64(0), np.int64(0)) for _ in range(0)]
     for document in range(len(lengths) - 1, -1, -1):
         length = lengths[document]
@@ -215,7 +211,6 @@ def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, plac
 
 @compiled
 def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
-    """Return the next two lengths of a pair or triple that fills ``space``, or (longest, 0) if there is none."""
     lengths = stock.lengths
     one = longest
     for _ in range(LOOK_BACK):
@@ -368,8 +363,7 @@ def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: i
     return -1
 
 
-LOOK_AHEAD = 32
-"""Documents that may be passed over because they do not fit, before a sample is closed."""
+LOOK_AHEAD = 32  # documents that may be passed over because they do not fit, before a sample is closed
 
 
 @compiled
@@ -497,10 +491,8 @@ class Buckets(Strategy):
       largest if none does.
     * lines 4 to 6, "for each document, if it fits, add it": the longest that fits is next, until none does.
     * lines 7 to 9, "else if bucket is empty": only a first document that is longer than the largest bucket fills it,
-      and its rest is put back in front of documents of the same length. The paper omits to set b to 0, and to sort
-      again.
-    * line 12, "r = capacity - b": b has been lowered to the space left, so the comment, "remaining space", is followed:
-      r = b.
+      and its rest is put back in front of documents of the same length.
+    * line 12, "r = capacity - b": as its comment says, r is the space left.
     * line 13, "r / capacity > P": a gap of more than the share P of its bucket is filled, a smaller one is padded. 0
       pads only if no document is left, 1 never cuts a document to fill a gap.
     * line 14, "chunk from shortest document": the first r tokens of the shortest remaining one fill the gap and the
@@ -508,10 +500,9 @@ class Buckets(Strategy):
 
     Among documents of one length, the one cut last is first, then the given order.
 
-    ``planner="exact-fill"`` chooses the last documents of a sample differently: if two or three remaining documents
-    fill it to the last token, they are taken instead of the longest that fits. On lengths like those of a web crawl,
-    with P = 1, this gives less padding at the same truncation. On few, long documents it may pad and cut more.
-    ``lc.compose`` measures both; docs/composition.md has figures.
+    ``planner="exact-fill"`` fills a sample to the last token with two or three remaining documents, if there are such,
+    instead of the longest that fits. On lengths like those of a web crawl, with P = 1, this gives less padding at the
+    same truncation. On few, long documents it may pad and cut more, see docs/composition.md.
 
     ``planner="in-order"`` keeps consecutive documents together. A sample begins with the first remaining document, and
     continues with those that fit, until it has passed over 32. It has the smallest capacity with a gap of at most P, or
@@ -520,9 +511,8 @@ class Buckets(Strategy):
 
     ``planner="interleaved"`` makes the same samples, and puts the other documents of a sample, whole and in order,
     between equal chunks of its longest, after C. Gao et al., "NExtLong" (2025). Such a sample is one text, see
-    :attr:`Plan.joined`, and none of its documents is cut. The paper differs: its negatives are chunks, retrieved for
-    each chunk of a random document, also after the last chunk, and a chunk may be in many samples. Here each token is
-    in one sample.
+    :attr:`Plan.joined`. In the paper, the others are chunks, retrieved for each chunk of a random document, and may be
+    in many samples; here each token is in one.
 
     Args:
         capacities: capacities of the buckets in tokens, ascending.

@@ -112,15 +112,12 @@ class Tokenize(TokenizerStage, Rewrite):
     character.
 
     ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
-    ``"trained"``. In that case :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the
-    documents themselves, on one core, with ``end_of_text`` (by default ``<|endoftext|>``) as id 0. ``train_documents``
-    limits it to that many documents, those with the smallest keyed hashes of their ids.
+    ``"trained"``. In that case :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on
+    ``train_documents`` documents, on one core, with ``end_of_text`` (by default ``<|endoftext|>``) as id 0.
 
     ``json_escaped`` tokenizes the text as spelled in JSON, without the quotes, as LongCrawl64 does. It takes 1.21 times
-    as many tokens in English, 3.13 times in Russian. ``ensure_ascii`` is the setting of that escape.
-
-    ``end_of_text`` is the token that outputs end documents with. None means the tokenizer's own ``eos_token``, or, if
-    it names none, the first usual token that it has. ``dtype`` "auto" is uint16 for at most 65,536 ids, else uint32.
+    as many tokens in English, 3.13 times in Russian. ``ensure_ascii`` is the setting of that escape. ``end_of_text`` is
+    the token that outputs end documents with. ``dtype`` "auto" is uint16 for at most 65,536 ids, else uint32.
 
     >>> import pyarrow as pa
     >>> Tokenize("gpt2")(pa.table({"text": ["Hello world"]})).to_pydict()  # doctest: +SKIP

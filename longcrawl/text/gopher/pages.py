@@ -86,7 +86,6 @@ class StopWords(NamedTuple):
 
 @compiled
 def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
-    """Return whether a word is a stop word of its language once its characters are lowered."""
     node = np.int64(language)
     while at < end and node >= 0:
         point, at = decode(data, at)
@@ -176,7 +175,6 @@ def _count_repetition(texts: Texts, page: Page, found: Found, reading: Reading, 
 
 @compiled
 def _write_sizes(found: Found, row: Any) -> None:
-    """Write the columns that all rules have."""
     row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
     row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
     row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
@@ -309,10 +307,7 @@ def load_segmenter() -> Any:
 
 @lru_cache(maxsize=8)
 def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) -> Any:
-    """Return the lookup tables of stop words for kernels; a list's number is its language.
-
-    The paper's match lower case, capitalised words and capitals.
-    """
+    """Return the tables of stop words, by number of their list; the paper's match three spellings of each word."""
     numbers: dict[tuple[int, str], int] = {}
     for language, words in enumerate(lists):
         for number, word in enumerate(words):
@@ -449,7 +444,6 @@ def _ngrams(page: _Text, n: int) -> list[tuple[str, ...]]:
 
 
 def _places(page: _Text, n: int, chosen: list[bool]) -> list[Span]:
-    """Return the spans of the chosen n-grams; overlapping ones are merged."""
     found: list[Span] = []
     for at in (at for at, one in enumerate(chosen) if one):
         begin, end = page.words[at][0], page.words[at + n - 1][1]

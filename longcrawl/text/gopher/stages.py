@@ -124,7 +124,6 @@ class TextRules(Judge):
 
     @property
     def _measured(self) -> str:
-        """The name of the column with this stage's counts."""
         return f"counts of {self!r}"
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
@@ -134,11 +133,6 @@ class TextRules(Judge):
         return find_marks(text, rule, self.words, self.short_line)
 
     def _check_bounds(self) -> None:
-        """Check the thresholds for values that cannot be intended.
-
-        Raises:
-            StageError: a threshold is below 0, a minimum is above its maximum, or no document can have the stop words.
-        """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, bound in own.items():
             if name.startswith(("min_", "max_", "short_")) and bound is not None and bound < 0:
@@ -162,31 +156,25 @@ class TextRules(Judge):
             return np.zeros(table.num_rows, np.int32)
         places, spoken = places_of_languages(table, settings.languages, self.language, self.name)
         if on_unknown == "error" and (places < 0).any():
-            unknown = [name for name in spoken.filter(pa.array(places < 0)).to_pylist() if name is not None]
-            raise self._unknown(repr(unknown[0]) if unknown else "null", settings.languages)
+            unknown = [repr(name) for name in spoken.filter(pa.array(places < 0)).to_pylist() if name is not None]
+            raise StageError(
+                f"{self.name} has no thresholds for the language {(unknown or ['null'])[0]}; {self.languages} has: "
+                f"{', '.join(sorted(settings.languages))}; add it there, or set on_unknown_language to 'default' or "
+                "'keep'"
+            )
         other = 0 if on_unknown == "default" else -1
         return np.where(places < 0, other, places + 1).astype(np.int32)
 
-    def _unknown(self, name: str, known: Sequence[str]) -> StageError:
-        listed = ", ".join(sorted(known))
-        return StageError(
-            f"{self.name} has no thresholds for the language {name}; {self.languages} has: {listed}; "
-            "add it there, or set on_unknown_language to 'default' or 'keep'"
-        )
-
 
 def _fit_together(stages: Sequence[TextRules]) -> bool:
-    """Return whether one array can hold the counts of all: words and definitions agree, only REPETITION is in several.
-
-    The counts of LINE_RULES are the same by all definitions.
-    """
+    """Return whether one array can hold all counts: words and definitions agree, only REPETITION is in several."""
+    # The counts of LINE_RULES are the same by all definitions.
     definitions = {each.definitions for each in stages if each.columns != columns.LINE_RULES}
     alone = [sum(bool(each.columns & what) for each in stages) for what in (columns.QUALITY, columns.LINE_RULES)]
     return max(alone) <= 1 and len(definitions) <= 1 and len({each.words for each in stages}) == 1
 
 
 def _count_together(stages: Sequence[TextRules], table: pa.Table) -> Doubles:
-    """Return the counts that stages need, from one pass over the texts."""
     texts = valid_texts(column(table, "text", stages[0].name), stages[0].name)
     asked = Asked(0)
     for each in stages:
@@ -216,7 +204,6 @@ def _read_counts(measured: pa.ChunkedArray) -> Doubles:
 
 
 def _divided(counts: Doubles, share: Share) -> Doubles:
-    """Return a column of counts, divided by another one if the share has it; a share of nothing is 0."""
     count: Doubles = counts[share[0]]
     if share[1] is None:
         return count

@@ -58,30 +58,24 @@ ALL_WORDS = 0  # value for all words, in place of the flag of the words to count
 MEAN, MEDIAN = range(2)  # averages of the length of words
 
 APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
-"""Counts of number signs and ellipses: two separate ones; one that includes ``. . .``; words that contain one; words
-that consist mostly of them."""
+"""Counts of # and ellipses: two; one that includes ``. . .``; words that contain one; words that are mostly these."""
 
 DISTINCT, OCCURRENCES = range(2)  # counts of stop words: distinct ones, or all occurrences
 AS_LISTED, LOWERED = range(2)  # spelling of stop words: as listed, or in lower case
 
 UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
-"""Kinds of lines: those of ``str.splitlines``; lines between newlines that are not blank, without or with the white
-space around them; lines between runs of newlines, including empty ones at both ends."""
+"""Kinds of lines: those of ``str.splitlines``; not blank, without or with white space around them; ``\\n+`` apart."""
 
 BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = range(4, 9)
-"""Kinds of paragraphs: between blank lines, without the white space around them; between two or more newlines of the
-stripped text; between pairs of newlines; those between pairs that are not blank, without the white space around them;
-none."""
+"""Kinds of paragraphs: between blank lines; two or more newlines of the stripped text; pairs of newlines; none."""
 
 FIRST, LONGEST = range(2)  # choice among equally frequent n-grams
 REPEATED_ONLY, ONCE_TOO = range(2)  # whether a most frequent n-gram that occurs once counts
 IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
-"""Size of the most frequent n-gram: the characters of its words; also its spaces; also its spaces, at every place in
-the text that has its words with one space between them."""
+"""Size of the most frequent n-gram: characters of its words; also spaces; also spaces, at every place in the text."""
 
 UNION, SKIP, SUM, LATER = range(4)
-"""Counts of repeated n-grams: every word that they cover, once; all but the first, without overlaps and compared
-without spaces; all, with overlaps; every word and space that all but the first cover."""
+"""Counts of repeated n-grams: words that they cover; later ones without overlaps; all; words that later ones cover."""
 
 NOTHING, EVERYTHING = range(2)  # share of n-grams in a text of fewer than n words: 0 or 1
 
@@ -118,9 +112,7 @@ class Reading(NamedTuple):
     endings: npt.NDArray[np.uint8]
     """Shape (endings, bytes of the longest): endings of ellipsis lines, compared with the line in lower case."""
     ending_sizes: npt.NDArray[np.int64]  # size of each ending in bytes
-    edges: npt.NDArray[np.uint8]
-    """Flags of the 256 bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last bytes of endings,
-    ``BEFORE_ENDING_BYTE`` the bytes before those."""
+    edges: npt.NDArray[np.uint8]  # flags of the 256 bytes: first ones of bullets, last ones of endings, and before
 
 
 def _reading(bullets: str, endings: tuple[str, ...], markers: str = "", **choices: int) -> Reading:
@@ -273,7 +265,6 @@ def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) ->
 
 @compiled
 def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make segments of lines; the arguments and the result are those of :func:`_find_segments`."""
     kept, segments, characters = 0, 0, 0
     for line in range(found.lines):
         begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
@@ -341,7 +332,6 @@ def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Write the segments of the kind ``cut`` that may be repeated; return their number, that of all, and characters."""
     if cut == NO_PARAGRAPHS:
         return 0, 0, 0
     if cut in (BLANK_LINES, BLANK_APART):
@@ -384,7 +374,6 @@ def _lowered(byte: int) -> int:
 
 @compiled
 def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
-    """Return whether ``data[begin:end]`` in lower case ends in an ending of ``size`` bytes."""
     same = 0
     while same < size and begin + same < end:
         if _lowered(data[end - 1 - same]) != ending[size - 1 - same]:
@@ -430,7 +419,6 @@ def _is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
 
 @compiled
 def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
-    """Count line breaks in white space; a carriage return and the newline after it are one."""
     breaks = 0
     while at < end:
         point, at = decode(data, at)
@@ -586,7 +574,6 @@ def count_spaced_dots(data: Any, page: Page, found: Found) -> int:
 
 @compiled
 def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
-    """Return whether there are more than half as many runs of number signs as characters."""
     runs = 0
     for at in range(begin, end):
         runs += data[at] == _HASH_SIGN and (at == begin or data[at - 1] != _HASH_SIGN)
@@ -659,7 +646,6 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 
 @compiled
 def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
-    """Write the words at which a repeated n-gram may start, by its first letters, and return their number."""
     begins, firsts = spelling.begins, spelling.firsts
     address, last = np.int64(spelling.joined.ctypes.data), begins[words] - _FIRST_LETTERS
     mask = forget(seen, words)
@@ -683,7 +669,6 @@ def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
 
 @compiled
 def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) -> int:
-    """Write the limits of undecided candidates with unique first ``letters``; return the number still undecided."""
     begins, firsts, undecided = spelling.begins, spelling.firsts, spelling.undecided
     mask, last = forget(seen, left), begins[words] - letters
     address = np.int64(spelling.joined.ctypes.data) + letters - 8
@@ -705,7 +690,6 @@ def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) 
 
 @compiled
 def _drop_long(words: int, n: int, candidates: int, spelling: Spelling) -> int:
-    """Drop candidates with an n-gram that cannot be repeated; return the number of the rest."""
     begins, kept = spelling.begins, 0
     for candidate in range(candidates):
         word = spelling.candidates[candidate]
@@ -814,7 +798,6 @@ def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> in
 def _top_characters(
     texts: Texts, page: Page, document: Found, starts: Any, size: int, found: int, n: int, choices: Choices
 ) -> int:
-    """Count the characters of the most frequent n-gram by a reading's definition."""
     first, count = 0, 0
     if size:
         longest = choices.top == LONGEST
@@ -832,7 +815,6 @@ def _top_characters(
 
 @compiled
 def _later(page: Page, starts: Any, size: int, n: int) -> int:
-    """Count the characters of words and spaces that later occurrences of n-grams cover, each once."""
     places, grams, firsts = page.repeats.places, page.repeats.grams, page.repeats.gram_firsts
     total, reached = 0, 0
     for at in range(size):

@@ -282,7 +282,6 @@ def pack_word(spelled: bytes) -> int:
 
 @compiled
 def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, next_break: int) -> tuple[bool, int]:
-    """Return whether a word begins at a place within a run of a script without spaces, and the next break."""
     if not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
         return False, next_break
     if mode == EACH_CHARACTER:

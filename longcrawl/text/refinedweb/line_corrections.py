@@ -43,9 +43,9 @@ from longcrawl.kernels.memory import (
     highest_bit,
     lowest_bit,
 )
-from longcrawl.kernels.texts import check_not_masked, copy, decode, skip_space, text_buffers, text_column, valid_texts
+from longcrawl.kernels.texts import check_not_masked, copy, decode, skip_space, text_column, valid_texts
 from longcrawl.text.languages import places_of_languages
-from longcrawl.text.line_places import LOGGED, locate_lines, most_lines
+from longcrawl.text.line_places import Buffers, Record, line_change, locate_lines, make_buffers
 from longcrawl.text.presets import Presets
 from longcrawl.text.values import tables
 
@@ -66,9 +66,7 @@ KEEP = -1  # value instead of a root for documents that are copied unchanged
 
 FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range(9)
 FACTS = 9
-"""Facts about a line. ``FIRST`` and ``STOP`` delimit its content in bytes; ``WORDS``, ``CHARACTERS``, ``SOLID`` (other
-than white space), ``UPPERS`` and ``NUMERICS`` are counts; ``CORE`` and ``CORE_STOP`` delimit the bytes from its first
-to its last word character."""
+"""Facts about a line: its content in bytes, counts, and the bytes (``CORE``) from its first to its last ``\\w``."""
 
 NEWLINE = 0x0A
 _COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
@@ -90,7 +88,6 @@ class Rules(NamedTuple):
 
 @compiled
 def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> int:
-    """Compute the facts about the line that starts at a byte; return the start of the next line."""
     line[:] = 0
     line[FIRST] = line[CORE] = -1
     line[STOP] = line[CORE_STOP] = at
@@ -133,10 +130,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 def _read_ascii(
     address: int, at: int, taken: np.uint64, spaces: int, inside: np.uint64, line: Facts
 ) -> tuple[int, np.uint64]:
-    """Add the ASCII characters of a block with a bit in ``taken`` to the facts about a line.
-
-    ``spaces`` before them become those at the end; ``inside`` is 1 within a word. Both are returned.
-    """
+    """Add the ASCII characters with a bit in ``taken`` to a line; return its last spaces, and 1 inside a word."""
     blank = find_spaces(address) & taken
     solid = taken & ~blank
     if solid == _U(0):
@@ -164,10 +158,7 @@ def _read_ascii(
 
 @compiled
 def _walk(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
-    """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
-
-    White space counts as one space bar. A word character may not follow a phrase that ends in one.
-    """
+    """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none."""
     kind, end, node, flag_of, tree = 0, at, root, rules.flag_of, rules.tree
     while at < stop:
         point, after = decode(data, at)
@@ -213,7 +204,6 @@ def _is_scale(byte: int) -> bool:
 
 @compiled
 def _match(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
-    """Do what ``_walk`` does, also for phrases that follow a number."""
     kind, end, point = 0, at, decode(data, at)[0]
     if rules.tree.begins[min(point, OTHERS)]:
         kind, end = _walk(data, at, stop, wanted, rules, root)
@@ -275,7 +265,6 @@ def _edit(data: Bytes, start: int, stop: int, rules: Rules, root: int, out: Byte
 
 @compiled
 def _flag(data: Bytes, line: Facts, rules: Rules, root: int) -> int:
-    """Return the rule that discards a whole line, 0 for none."""
     if line[UPPERS] / line[CHARACTERS] > rules.uppercase:
         return UPPERCASE
     if line[NUMERICS] / line[SOLID] >= rules.numerical:
@@ -438,11 +427,9 @@ class LineCorrections(Edit):
     A discarded line is removed with its line end. Everything else is kept byte for byte, including blank lines, which
     are never judged. No line is judged twice.
 
-    A document is removed, by the rule ``max_removed_words``, if more than this share of its words are affected. Words
-    are separated by white space. G.2 counts all words in the flagged lines: ``counted="flagged"``. Section 3.2 counts
-    only the words that the corrections remove: ``counted="removed"``. A document without words or without text is kept.
-
-    None for a threshold disables its rule, and None for ``patterns`` disables the rules that need phrases.
+    A document is removed, by the rule ``max_removed_words``, if more than this share of its words are affected. G.2
+    counts all words in the flagged lines: ``counted="flagged"``. Section 3.2 counts only the words that the corrections
+    remove: ``counted="removed"``. None for a threshold disables its rule, None for ``patterns`` all that need phrases.
 
     Args:
         max_uppercase_characters: share of a line's characters, including white space inside it.
@@ -456,8 +443,6 @@ class LineCorrections(Edit):
         on_unknown_language: what happens to a document in a language that ``patterns`` lacks: "error" raises one;
             "default" uses the phrases of the file's ``default`` language (English in the shipped one); "keep" leaves
             the document unchanged. The paper notes that its rules "require adaptation across languages".
-
-    Columns that were measured on the earlier text, such as ``signals``, are not measured again.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, sections 3.2 and G.2.
 
@@ -498,18 +483,18 @@ class LineCorrections(Edit):
         """Do what ``edit`` does, and list each flagged line: all of a discarded one, the changes of an edited one."""
         return self._edited(table, record="places")
 
-    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+    def _edited(self, table: pa.Table, record: Record) -> Edited:
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
-        corrected = self._correct(table, texts, record)
-        places = locate_lines(corrected.data, corrected.offsets, corrected.out, corrected.log, _name, "line")
-        if corrected.flagged:
-            made = text_column(corrected.out, corrected.ends, texts, table.schema.field("text").type)
-            table = with_column(table, "text", made)
+        made, flagged = self._correct(table, texts, record)
+        places = locate_lines(made, flagged, _name, "line")
+        if flagged:
+            corrected = text_column(made.out, made.ends, texts, table.schema.field("text").type)
+            table = with_column(table, "text", corrected)
         if self.max_removed_words is None:
             return Edited(table, [], places)
-        touched = corrected.counts[:, 2 if self.counted == "flagged" else 1]
-        share = pa.array(touched / np.maximum(corrected.counts[:, 0], 1))
+        touched = made.counts[:, 2 if self.counted == "flagged" else 1]
+        share = pa.array(touched / np.maximum(made.counts[:, 0], 1))
         passes = pc.less_equal(share, self.max_removed_words)
         check = Check("max_removed_words", share, passes, self.max_removed_words, "at_most")
         return Edited(table, [check], places)
@@ -519,8 +504,8 @@ class LineCorrections(Edit):
         if language is not None:
             return replace(self, language=language).changes(text)
         unnamed = pa.table({"language": pa.array([None], pa.string())})
-        corrected = self._correct(unnamed, pa.array([text], pa.large_string()), "places")
-        return [_change(corrected.data, corrected.out, row) for row in corrected.log.tolist()]
+        made, flagged = self._correct(unnamed, pa.array([text], pa.large_string()), "places")
+        return [line_change(made, row, _name(row[5]), edited=row[4] > row[3]) for row in made.log[:flagged].tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
         """Return the root of each document's phrases, or ``KEEP`` for documents to leave unchanged."""
@@ -537,7 +522,7 @@ class LineCorrections(Edit):
         other = KEEP if self.on_unknown_language == "keep" else other
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
-    def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
+    def _correct(self, table: pa.Table, texts: pa.Array, record: Record) -> tuple[Buffers, int]:
         patterns = read_line_patterns(self.patterns)
         rules = Rules(
             load_characters("re").flags,
@@ -546,29 +531,8 @@ class LineCorrections(Edit):
             _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
             -1 if self.short_line_words is None else self.short_line_words,
         )
-        data, offsets = text_buffers(texts)
-        out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
-        ends = np.empty(len(offsets), np.int64)
-        counts = np.zeros((len(texts), 3), np.int64)
-        log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        flagged = correct_lines(data, offsets, self._roots(table, patterns), rules, out, ends, counts, log)
-        return _Corrected(data, offsets, out, ends, counts, log[:flagged], flagged)
-
-
-class _Corrected(NamedTuple):
-    data: npt.NDArray[np.uint8]
-    offsets: npt.NDArray[np.int64]
-    out: npt.NDArray[np.uint8]
-    ends: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    log: npt.NDArray[np.int64]
-    flagged: int
-
-
-def _change(data: Any, out: Any, row: list[int]) -> LineChange:
-    number, start, stop, begin, end, kinds = row
-    after = out[begin:end].tobytes().decode() if end > begin else None
-    return LineChange(number, data[start:stop].tobytes().decode(), after, _name(kinds))
+        made = make_buffers(texts, record)
+        return made, correct_lines(*made[:2], self._roots(table, patterns), rules, *made[2:])
 
 
 def _name(kinds: int) -> str:
@@ -685,7 +649,6 @@ def propose_lines(
 
 
 def _short_lines(text: str, max_words: int) -> Iterator[str]:
-    """Yield the short lines of a text that have a letter, in the form in which they are compared."""
     for line in text.split("\n"):
         words = line.split(None, max_words) if len(line) <= 2 * LONGEST else []
         if not 0 < len(words) <= max_words:

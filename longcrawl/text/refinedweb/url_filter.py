@@ -39,7 +39,6 @@ from longcrawl.text.refinedweb.url_lists import Lists, find_authority, make_set,
 from longcrawl.text.values import tables
 
 STRICT, HARD, SOFT = range(3)  # the kinds of words, in the order in which they are counted
-
 _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
 URL_WORDS = Presets("longcrawl.text.presets.urls", "words for URLs", _FORM)
@@ -257,7 +256,6 @@ def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
 
 @compiled
 def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: Any, counts: Any) -> None:
-    """Mark the listed whole words, and count the distinct ones of each kind."""
     at = 0
     while at < count:
         start = at
@@ -272,7 +270,7 @@ def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: An
 
 
 @compiled
-def match_words(
+def _match_words(
     data: Bytes, offsets: Any, folded: Any, lists: WordLists, points: Any, parts: Any, words: Any, counts: Any
 ) -> None:
     """Count the distinct words of every URL in ``counts``, zeros of (URLs, 3): STRICT, HARD and SOFT.
@@ -309,16 +307,6 @@ def _match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     return found
 
 
-def match_url_words(
-    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], strict_in: StrictIn = "parts"
-) -> npt.NDArray[np.int64]:
-    """Count the distinct strict, hard and soft words of large strings: int64, (URLs, 3).
-
-    ``respell`` marks URLs with hosts that must be respelled, as ``SPELLED`` of the kernels does.
-    """
-    return _count_words(urls, words, respell, 1, strict_in)[0]
-
-
 def url_hosts(urls: pa.Array) -> pa.Array:
     """Return the host of each URL as large strings: in lower case and Punycode, empty if it has none."""
     nothing = make_set([])
@@ -338,26 +326,27 @@ def name_matches(
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
     respell = found[:, url_lists.SPELLED] > 0
     spelled = _spelled(urls, respell, spell_host).to_pylist()
-    seen = None if words is None else _count_words(urls, words, respell, len(urls), strict_in)
-    named = []
-    for row, host in enumerate(hosts):
-        names = {
+    named = [
+        {
             "host": host,
             "blocked_domain": _parent(host, found[row, url_lists.BLOCKED]),
             "blocked_url": _address(spelled[row] or "", host, found[row, url_lists.URL]),
             "curated_source": _parent(host, found[row, url_lists.CURATED]),
         }
-        if words is not None and seen is not None:
-            whole = np.flatnonzero(seen[2][row])
-            names["strict_word"] = ", ".join(words.strict[at] for at in np.flatnonzero(seen[1][row]))
-            for rule, kind in (("hard_word", HARD), ("max_soft_words", SOFT)):
-                names[rule] = ", ".join(words.whole[at] for at in whole if words.lists.kinds[at] == kind)
-        named.append(names)
+        for row, host in enumerate(hosts)
+    ]
+    if words is None:
+        return named
+    _, parts, whole = match_words(urls, words, respell, len(urls), strict_in)
+    for row, names in enumerate(named):
+        names["strict_word"] = ", ".join(words.strict[at] for at in np.flatnonzero(parts[row]))
+        for rule, kind in (("hard_word", HARD), ("max_soft_words", SOFT)):
+            seen = np.flatnonzero(whole[row] & (words.lists.kinds == kind))
+            names[rule] = ", ".join(words.whole[at] for at in seen)
     return named
 
 
 def _spelled(urls: pa.Array, chosen: npt.NDArray[np.bool_], spell: Callable[[str], str]) -> pa.Array:
-    """Return URLs in which the hosts of chosen ones are respelled."""
     mask = pa.array(chosen)
     return pc.replace_with_mask(urls, mask, _respelled(urls.filter(mask), spell)) if chosen.any() else urls
 
@@ -376,9 +365,7 @@ def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
 
 def _without_dots(after: str) -> str:
     """Return the rest of a URL after its host, without the dot segments of its path; it may begin with a port."""
-    path = _PATH.match(after)
-    assert path is not None  # it matches anything
-    return path[1] + without_dot_segments(path[2]) + after[path.end() :]
+    return _PATH.sub(lambda path: path[1] + without_dot_segments(path[2]), after, count=1)
 
 
 def _unicode_host(host: str) -> str:
@@ -397,15 +384,18 @@ def _unicode_label(label: str) -> str:
     return decoded
 
 
-def _count_words(
-    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn
+def match_words(
+    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn = "parts"
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Count words, and mark the ones found in the last ``rows`` URLs."""
+    """Count the distinct words of large strings, int64 (URLs, 3), and mark those found in the last ``rows`` URLs.
+
+    ``respell`` marks URLs with hosts that must be respelled, as ``SPELLED`` of the kernels does.
+    """
     data, offsets = text_buffers(_spelled(urls, respell, _unicode_host))
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
     points = np.empty(_longest(offsets), np.uint32)
-    match_words(data, offsets, load_folded(strict_in), words.lists, points, parts, whole, counts)
+    _match_words(data, offsets, load_folded(strict_in), words.lists, points, parts, whole, counts)
     return counts, parts, whole
 
 
@@ -422,7 +412,6 @@ def _parent(host: str, length: int) -> str:
 
 
 def _address(url: str, host: str, length: int) -> str:
-    """Return the listed prefix of a URL: host without www. and path."""
     if not length:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)
@@ -470,21 +459,16 @@ class UrlFilter(Judge):
     * ``max_soft_words``: it has more distinct soft words than that; the paper removes from two matches on;
     * ``curated_source``: the host or a parent domain is one of ``curated_sources``.
 
-    Words are searched for regardless of case in host, path and query, after the scheme. Escapes such as %70 are decoded
-    once, and labels in Punycode are decoded to letters; hard and soft words may be of any script. Hosts, listed or not,
-    are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1`` as ``127.0.0.1``. Paths are
-    compared without dot segments and needless escapes.
+    Words are searched for regardless of case and script in host, path and query, with escapes such as %70 and Punycode
+    decoded. Hosts are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1`` as ``127.0.0.1``;
+    paths without dot segments and needless escapes. A URL without a host, such as ``urn:x``, is scored by its words and
+    matches no domain. A null matches nothing and is kept unless ``on_no_host`` is "drop".
 
-    A host is the text between ``//`` and the next slash, without user and port; ``example.org/page`` also has one. A
-    URL without a host, such as ``urn:x`` or a text that is no URL at all, is scored by its words and matches no domain.
-    A null matches nothing and is kept unless ``on_no_host`` is "drop".
-
-    **Allowed domains** take precedence over listed ones that are not longer: with blogs.example listed and allowed, and
+    Allowed domains take precedence over listed ones that are not longer: with blogs.example listed and allowed, and
     bad.blogs.example listed, bad.blogs.example is removed and the other blogs are kept. Addresses of ``urls`` files
     always count as longer. :func:`longcrawl.text.url_hits` shows candidates for them.
 
-    **Memory and chance.** A domain is stored as a 64-bit hash: 5 million take 44 MB, and about one URL in 10**12 is
-    removed wrongly. :meth:`explain` compares letters and gives no category in that case.
+    A domain is stored as a 64-bit hash: 5 million take 44 MB, and about one URL in 10**12 is removed wrongly.
 
     Args:
         lists: a folder in the layout of UT1 (CATEGORY/domains and CATEGORY/urls, plain or compressed), such as
@@ -580,7 +564,7 @@ class UrlFilter(Judge):
             checks.append(_unmeasured("blocked_domain", found[:, url_lists.BLOCKED] <= found[:, url_lists.ALLOWED]))
             checks.append(_unmeasured("blocked_url", found[:, url_lists.URL] == 0))
         if (words := self._words()) is not None:
-            counts = match_url_words(urls, words, found[:, url_lists.SPELLED] > 0, self.strict_in)
+            counts, _, _ = match_words(urls, words, found[:, url_lists.SPELLED] > 0, 1, self.strict_in)
             if self.allowed_from == "lists-and-words":
                 counts[found[:, url_lists.ALLOWED] > 0] = 0
             checks.append(_at_most("strict_word", counts[:, STRICT], 0))

@@ -231,7 +231,6 @@ def _adblock(line: str) -> list[Named] | None:
 
 
 def _address(text: str) -> Named | None:
-    """Return the host or the address given by a word."""
     scheme = _URL.match(text)
     behind = text[scheme.end() :] if scheme else text
     authority = re.split(r"[/\\?#]", behind, maxsplit=1)[0]
@@ -272,35 +271,17 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-UT1_CATEGORIES = (
-    "adult",
-    "agressif",
-    "agressive",
-    "arjel",
-    "chat",
-    "dating",
-    "ddos",
-    "filehosting",
-    "gambling",
-    "mixed_adult",
-    "phishing",
-    "porn",
-    "violence",
-)
-"""Categories of UT1 used by RedPajama-V2 and, as far as is known, by RefinedWeb."""
-
+_UT1 = "adult agressif agressive arjel chat dating ddos filehosting gambling mixed_adult phishing porn violence"
+UT1_CATEGORIES = tuple(_UT1.split())  # used by RedPajama-V2 and, as far as is known, by RefinedWeb
 DESCRIPTION = "lists.json"  # name of the file that describes the origin of the lists in a folder
 
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that some copies lack."""
-
 _PRESETS = Path(__file__).parents[1] / "presets" / "urls"
-
 _KINDS = ("domains", "urls")
 Kind = Literal["domains", "urls", "exceptions"]
 """Kinds of names in a list: domains, addresses, or domains that are taken off the list."""
 _ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst", ".txt", ".csv")
-
 FETCH = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER`"
 
 
@@ -465,12 +446,14 @@ def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
             plain, named, others = _hashed_block(block, seen, addresses=addresses)
             yield plain
         else:
-            named, others = [], _lines(block)
-        named += _parsed(others, columns, seen, addresses=addresses)
+            lines = block.split(b"\n")
+            starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+            named, others = [], list(zip(starts, map(_text, lines), strict=False))
+        named += _parsed(others, block, columns, seen, addresses=addresses)
         for kind in ("domains", "urls", "exceptions"):
             if names := [name for each, name in named if each == kind]:
                 yield _hash_names(kind, names)
-        seen.end_block(block)
+        seen.lines += block.count(b"\n")
     seen.check()
 
 
@@ -486,7 +469,7 @@ def _hashed_block(
     is_spelled = spans[:, 2] == SPELL
     if labels := int(is_label.sum()):
         start = int(spans[is_label, 0][0])
-        seen.note("label", start, _text(block[start:].partition(b"\n")[0].strip()), labels)
+        seen.note("label", block, start, _text(block[start:].partition(b"\n")[0].strip()), labels)
     seen.hosts += int(count - labels - is_other.sum())
     kind: Kind = "urls" if addresses else "domains"
     spell = _spell_address if addresses else _spell_domain
@@ -496,16 +479,9 @@ def _hashed_block(
     return plain, [(kind, name) for kind, name in spelled if name], others
 
 
-def _lines(block: bytes) -> list[tuple[int, str]]:
-    lines = block.split(b"\n")
-    starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
-    return [(start, _text(line)) for start, line in zip(starts, lines, strict=False)]
-
-
 def _parsed(
-    lines: Iterable[tuple[int, str]], columns: Columns | None, seen: "_Seen", *, addresses: bool
+    lines: Iterable[tuple[int, str]], block: bytes, columns: Columns | None, seen: "_Seen", *, addresses: bool
 ) -> list[tuple[Kind, str]]:
-    """Return the names in lines of other forms, by kind."""
     found: list[tuple[Kind, str]] = []
     for start, line in lines:
         text = line.strip()
@@ -517,11 +493,11 @@ def _parsed(
             seen.hosts += 1
             found += [_kind(each, is_url=addresses and "//" in text) for each in named]
         elif named is None and (columns is None or seen.hosts or seen.counts["other"] or seen.has_title):
-            seen.note("other", start, line.strip())
+            seen.note("other", block, start, line.strip())
         elif named is None:
             seen.has_title = True
         elif text and text[0] not in "#!;[$":
-            seen.note("rule", start, line.strip())
+            seen.note("rule", block, start, line.strip())
     return found
 
 
@@ -544,23 +520,16 @@ def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
 class _Seen:
     def __init__(self, file: str) -> None:
         self.file = file
-        self.hosts = self._lines = 0
+        self.hosts = self.lines = 0
         self.counts: Counter[str] = Counter()
-        self.has_title = False
-        """Whether the first row of a CSV has been skipped as a header."""
+        self.has_title = False  # whether the first row of a CSV has been skipped as a header
         self._first: dict[str, tuple[int, str]] = {}
 
-    def note(self, what: str, start: int, line: str, count: int = 1) -> None:
+    def note(self, what: str, block: bytes, start: int, line: str, count: int = 1) -> None:
         """Count lines with one label ("label"), in an unknown form ("other") or without a host ("rule")."""
         self.counts[what] += count
-        self._first.setdefault(what, (start, line))
-
-    def end_block(self, block: bytes) -> None:
-        """Convert the offsets of noted lines in a block to line numbers."""
-        for what, (start, line) in self._first.items():
-            if start >= 0:
-                self._first[what] = (-1 - self._lines - block.count(b"\n", 0, start), line)
-        self._lines += block.count(b"\n")
+        if what not in self._first:
+            self._first[what] = (self.lines + 1 + block.count(b"\n", 0, start), line)
 
     def check(self) -> None:
         """Raise StageError, with the first wrong line, if most lines do not name hosts."""
@@ -580,8 +549,8 @@ class _Seen:
             warn_user(f"{self._where('other')} is not a host; lines passed over: {others:,}")
 
     def _where(self, *kinds: str) -> str:
-        number, line = max(self._first[kind] for kind in kinds if kind in self._first)
-        return f"{self.file}, line {-number}: {line[:80]!r}"
+        number, line = min(self._first[kind] for kind in kinds if kind in self._first)
+        return f"{self.file}, line {number}: {line[:80]!r}"
 
 
 def _text(line: bytes) -> str:
@@ -616,19 +585,16 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
     "domains" or "urls". A name that is in no file has no categories.
     """
     wanted = {_compared(name): name for name in names}
-    places: dict[str, list[str]] = {name: [] for name in wanted.values()}
     if not wanted:
         return {}
+    places: dict[str, dict[str, None]] = {name: {} for name in wanted.values()}
     hashes = _hash_names("urls" if kind == "urls" else "domains", [*wanted]).hashes
     for file, category in files.items():
-        for lines in _hashed_file(file, _Seen(file)):
-            if lines.kind != kind:
-                continue
+        for lines in (each for each in _hashed_file(file, _Seen(file)) if each.kind == kind):
             # Without kind="sort", numpy 2.0 fails with uint64 beyond int64.
             for row in np.flatnonzero(np.isin(lines.hashes, hashes, kind="sort")).tolist():
-                name = wanted.get(lines.name(row))
-                if name is not None and category not in places[name]:
-                    places[name].append(category)
+                if (name := wanted.get(lines.name(row))) is not None:
+                    places[name][category] = None
     return {name: tuple(categories) for name, categories in places.items()}
 
 
@@ -638,8 +604,7 @@ Hashes = npt.NDArray[np.uint64]
 HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
 COLUMNS = 6
 """Columns that ``match_lists`` writes for a URL: the length in bytes of its host, of the longest parent domain in each
-list, and of the longest listed prefix of host and path, 0 for none. ``SPELLED`` is 1 if the URL must be respelled: it
-has letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, or dots in the path."""
+list, and of the longest listed prefix of host and path, 0 for none; and 1 if the URL must be respelled."""
 
 _MOST_PARENTS = 128
 
@@ -656,7 +621,6 @@ _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord
 
 
 def _one_of(characters: str) -> npt.NDArray[np.bool_]:
-    """Return a table of the bytes that are one of the characters, bool [256]."""
     return np.array([chr(byte) in characters for byte in range(256)], np.bool_)
 
 
@@ -686,7 +650,6 @@ def _lowered(byte: int) -> int:
 
 @forced_inline
 def _hex_digit(byte: int) -> int:
-    """Return the value of a hexadecimal digit, or -1 for another byte."""
     if _NOUGHT <= byte <= _NINE:
         return byte - _NOUGHT
     byte |= 32
@@ -854,7 +817,6 @@ def write_hosts(data: Bytes, offsets: Any, out: Bytes, ends: Any) -> None:
 
 @compiled
 def _is_number(host: Bytes, length: int) -> bool:
-    """Return whether a host is a numeric address, no part of which is a parent domain."""
     at = length - 1
     while at >= 0 and _NOUGHT <= host[at] <= _NINE:
         at -= 1
@@ -902,7 +864,6 @@ def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def _has_dots(data: Bytes, start: int, stop: int) -> bool:
-    """Return whether a path may have dot segments, escaped or not."""
     for at in range(start, stop - 1):
         if data[at] in (_QUESTION, _NUMBER_SIGN):
             return False

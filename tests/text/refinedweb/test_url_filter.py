@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.text.refinedweb import url_lists
-from longcrawl.text.refinedweb.url_filter import match_lists, match_url_words, read_url_words, url_hosts
+from longcrawl.text.refinedweb.url_filter import match_lists, match_words, read_url_words, url_hosts
 from longcrawl.text.refinedweb.url_lists import (
     BlockLists,
     Lists,
@@ -529,7 +529,7 @@ def test_words_equal_those_of_plain_python(urls, tmp_path_factory):
     urls = [f"http://example.org/{url}" for url in urls]
     for strict_in in ("parts", "url"):
         words = read_url_words(str(file))
-        counts = match_url_words(urls_of(*urls), words, np.zeros(len(urls), np.bool_), strict_in)
+        counts = match_words(urls_of(*urls), words, np.zeros(len(urls), np.bool_), 1, strict_in)[0]
         assert counts.tolist() == [naive_counts(url, LISTS, strict_in) for url in urls]
 
 
@@ -748,6 +748,6 @@ def test_real_urls_are_judged_as_plain_python_does(real_data):
         "hard": ["porn", "xxx", "orgy"],
         "soft": ["sex", "webcam", "escort", "dick"],
     }
-    assert match_url_words(urls_of(*urls), read_url_words("refinedweb"), np.zeros(len(urls), np.bool_)).tolist() == [
+    assert match_words(urls_of(*urls), read_url_words("refinedweb"), np.zeros(len(urls), np.bool_), 1)[0].tolist() == [
         naive_counts(url, lists) for url in urls
     ]
