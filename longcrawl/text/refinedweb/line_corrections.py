@@ -59,15 +59,12 @@ KINDS = {
 }
 """The rules that flag a line, in the order in which they are tried; an edited line can have several of the last."""
 UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = KINDS.values()
-
 AT_THE_END = SUFFIX | COUNTER | LINE
 AFTER_NUMBER = 1  # offset of the root of phrases that follow a number from the root of those that do not
 KEEP = -1  # value instead of a root for documents that are copied unchanged
-
 FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range(9)
 FACTS = 9
 """Facts about a line: its content in bytes, counts, and the bytes (``CORE``) from its first to its last ``\\w``."""
-
 NEWLINE = 0x0A
 _COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
 SPACE_BAR = np.uint32(0x20)
@@ -197,8 +194,7 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 
 @compiled
 def _is_scale(byte: int) -> bool:
-    """Whether a byte is K, M or B, in either case: the suffix of thousands, millions or billions."""
-    letter = byte | 0x20
+    letter = byte | 0x20  # K, M or B, in either case
     return letter == _K or letter == _M or letter == _B
 
 
@@ -217,7 +213,6 @@ def _match(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int
 def _write_piece(
     data: Bytes, start: int, stop: int, flag_of: Flags, out: Bytes, begin: int, place: int
 ) -> tuple[int, int]:
-    """Write a stretch of an edited line, stripped, with a space bar before all but the first; return end and words."""
     words, inside, last = 0, False, start
     start = skip_space(data, start, stop, flag_of)
     at = start
@@ -323,7 +318,6 @@ def correct_lines(
 
 
 Phrases = dict[str, tuple[str, ...]]
-
 _LISTS = ("counters", "prefixes", "suffixes", "anywhere", "lines")
 _FORM = "it should be YAML like {default: en, languages: {en: {counters: [likes], suffixes: [Read more...]}}}"
 
@@ -346,11 +340,7 @@ class LinePatterns(NamedTuple):
 
 @reread_when_changed(8)
 def read_line_patterns(name: str | None) -> LinePatterns:
-    """Read shipped patterns by name or a YAML file by path; None gives patterns without phrases.
-
-    Raises:
-        StageError: there is no such file, or it does not have the form of the shipped one.
-    """
+    """Read shipped patterns by name or a YAML file (or StageError) by path; None gives patterns without phrases."""
     if name is None:
         return LinePatterns((), None, make_tree(2, []))
     languages, default = _read(name)
@@ -361,19 +351,14 @@ def _read(name: str) -> tuple[dict[str, Phrases], str | None]:
     found = LINE_PATTERNS.read(name)
     if not isinstance(found, dict) or not isinstance(found.get("languages"), dict):
         raise StageError(f"{name} holds no patterns by language; {_FORM}")
-    named = {_language(language, name): lists for language, lists in found["languages"].items()}
-    languages = {language: _phrases(lists, language, name) for language, lists in named.items()}
+    for language in found["languages"]:
+        if not isinstance(language, str):  # YAML reads a bare no as false
+            raise StageError(f"{name} has the language {language!r}, which is not text; put it in quotes, as in 'no'")
+    languages = {language: _phrases(lists, language, name) for language, lists in found["languages"].items()}
     default = found.get("default")
     if default is not None and default not in languages:
         raise StageError(f"{name} has the default {default!r}, not one of its languages: {', '.join(languages)}")
     return languages, default
-
-
-def _language(language: Any, name: str) -> str:
-    if not isinstance(language, str):
-        # YAML reads a bare no as false.
-        raise StageError(f"{name} has the language {language!r}, which is not text; put it in quotes, as in 'no'")
-    return language
 
 
 def _phrases(lists: Any, language: str, name: str) -> Phrases:
@@ -466,11 +451,7 @@ class LineCorrections(Edit):
         return LINE_PATTERNS.own_files(self.patterns)
 
     def prepare(self) -> None:
-        """Read the patterns, compile the kernel, and check ``language`` if it is given.
-
-        Raises:
-            StageError: the patterns cannot be read, or lack ``language`` while ``on_unknown_language`` is "error".
-        """
+        """Read the patterns, compile the kernel, and check ``language``, if given; StageError for an unknown one."""
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.edit(one.slice(0, 0 if self.language is None else 1))
 
@@ -508,7 +489,6 @@ class LineCorrections(Edit):
         return [line_change(made, row, _name(row[5]), edited=row[4] > row[3]) for row in made.log[:flagged].tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
-        """Return the root of each document's phrases, or ``KEEP`` for documents to leave unchanged."""
         if self.patterns is None:
             return np.full(table.num_rows, patterns.none, np.int32)
         places, spoken = places_of_languages(table, patterns.languages, self.language, self.name)
@@ -614,9 +594,6 @@ def propose_lines(
         max_words: greatest number of words in a line.
         most: greatest number of lines to return.
         patterns: patterns already in use, as ``LineCorrections.patterns``; None for none.
-
-    Raises:
-        StageError: there is no column ``text``, or ``documents`` is of another type.
 
     >>> texts = [f"Story {n} is told.\nShare this\n{n} people like it" for n in range(5)]
     >>> propose_lines(pa.table({"text": texts})).table["pattern"].to_pylist()

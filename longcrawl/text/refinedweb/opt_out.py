@@ -123,12 +123,7 @@ class OptOut(Judge):
 
 
 def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[list[Entry]]:
-    """Return for each URL the entries of its host and of all parent domains; none if it has no host.
-
-    Args:
-        urls: large strings.
-        listed: entries by domain, in lower case and Punycode.
-    """
+    """Return the entries of each URL's host and its parent domains, ``listed`` in lower case and Punycode."""
     hosts = pc.dictionary_encode(url_hosts(urls))
     known = []
     for host in hosts.dictionary.to_pylist():
@@ -210,26 +205,17 @@ def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) ->
     return [(each.host.removeprefix("."), Entry(spell_path(each.path) if each.path else "", date)) for each in named]
 
 
-def spell_domain(domain: str) -> str:
-    """Return a domain as spelled in URLs: in lower case and Punycode, without a leading ``*.``.
-
-    >>> spell_domain("*.München.de")
-    'xn--mnchen-3ya.de'
-    """
-    return spell_host(domain.removeprefix("*.").strip("."))
-
-
 def named_domains(line: str) -> list[str]:
     """Return the domains that a line of a list names, in any form of a block list; none for a comment.
 
-    A line that names no domain is returned as spelled by :func:`spell_domain`.
+    A line that names no domain is returned as if it were one.
 
     >>> named_domains("0.0.0.0 München.de"), named_domains("||example.org^"), named_domains("a b")
     (['xn--mnchen-3ya.de'], ['example.org'], ['a b'])
     """
     named = parse_line(line.strip(), loose=False)
     if named is None or any(each.path or each.is_exception for each in named):
-        return [spell_domain(line)]
+        return [spell_host(line.removeprefix("*.").strip("."))]
     return [each.host.removeprefix(".") for each in named]
 
 

@@ -76,12 +76,7 @@ class UrlWords(NamedTuple):
 
 @reread_when_changed(8)
 def read_url_words(name: str) -> UrlWords:
-    """Read shipped words by name, or a YAML file by path.
-
-    Raises:
-        StageError: there is no such file, it does not have the form of the shipped one, or a word in it can never
-            match.
-    """
+    """Read shipped words by name, or a YAML file by path; StageError for another form, or words that never match."""
     lists = _read(name)
     strict = sorted({_part(word, name) for word in lists["strict"]})
     hard = {_word(word, "hard", name) for word in lists["hard"]}
@@ -211,7 +206,6 @@ def _next_point(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -> int:
-    """Write the lower-case characters of a URL, 0 or BREAK for those outside words; return their number."""
     count, at = 0, start
     while at < stop:
         byte = data[at]
@@ -227,7 +221,6 @@ def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -
 
 @forced_inline
 def _symbol(point: int) -> int:
-    """Return the index of a digit or letter in the automaton's alphabet, or -1 for another character."""
     if point >= _BEYOND or point <= BREAK:
         return -1
     return point - _LOWER_A + 10 if point >= _LOWER_A else point - _NOUGHT
@@ -235,7 +228,6 @@ def _symbol(point: int) -> int:
 
 @compiled
 def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
-    """Mark and count the words spelled by digits and letters a-z; other characters except BREAK are skipped."""
     state, found = 0, 0
     for at in range(count):
         if points[at] == BREAK:
@@ -275,7 +267,6 @@ def _match_words(
 ) -> None:
     """Count the distinct words of every URL in ``counts``, zeros of (URLs, 3): STRICT, HARD and SOFT.
 
-    ``folded`` is the result of :func:`load_folded`, and ``points`` scratch memory as long as the longest URL.
     ``parts``, bool (URLs or 1, strict words), and ``words``, the same for hard and soft words, get which words were
     found; with one row, those of the last URL.
     """
@@ -387,10 +378,7 @@ def _unicode_label(label: str) -> str:
 def match_words(
     urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn = "parts"
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Count the distinct words of large strings, int64 (URLs, 3), and mark those found in the last ``rows`` URLs.
-
-    ``respell`` marks URLs with hosts that must be respelled, as ``SPELLED`` of the kernels does.
-    """
+    """Count the distinct words of large strings, int64 (URLs, 3), and mark those found in the last ``rows`` URLs."""
     data, offsets = text_buffers(_spelled(urls, respell, _unicode_host))
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
@@ -404,7 +392,6 @@ def _longest(offsets: npt.NDArray[np.int64]) -> int:
 
 
 def _parent(host: str, length: int) -> str:
-    """Return the listed suffix of a host; a single label that is not the whole host was listed with a leading dot."""
     if not length:
         return ""
     name = host[-length:]
@@ -546,11 +533,7 @@ class UrlFilter(Judge):
         return (message,)
 
     def prepare(self) -> None:
-        """Read lists and words, and compile the kernels.
-
-        Raises:
-            StageError: a list or a file of words does not exist or cannot be read.
-        """
+        """Read lists and words, and compile the kernels; StageError for a file that cannot be read."""
         self.checks(pa.table({"url": pa.array([], pa.large_string())}))
 
     def checks(self, table: pa.Table) -> list[Check]:

@@ -85,11 +85,7 @@ class Columns(NamedTuple):
 
 
 def read_blocks(file: str) -> Iterator[bytes]:
-    """Yield the bytes of a list in blocks of whole lines, decompressed and in UTF-8 without a byte order mark.
-
-    Raises:
-        StageError: the file does not exist, or cannot be read.
-    """
+    """Yield the bytes of a list in blocks of whole lines, decompressed, in UTF-8; StageError if it cannot be read."""
     fix = "give the path of a list of domains, one per line"
     try:
         with Path(file).open("rb") as opened:
@@ -120,12 +116,7 @@ def _whole_lines(content: IO[bytes]) -> Iterator[bytes]:
 
 
 def find_columns(block: bytes, file: str) -> Columns | None:
-    """Detect CSV and its column of hosts from the first lines; return None for a list in another form.
-
-    Raises:
-        StageError: several columns have hosts, and not exactly one of them is called ``domain``, ``host``, ``url`` or
-            similar.
-    """
+    """Detect CSV and its column of hosts, or else None; StageError for several that are not told apart by a title."""
     lines = block[: SAMPLE * MOST_LINE].decode("utf-8", "replace").splitlines()[:SAMPLE]
     kept = [line for line in lines if line.strip() and line.lstrip()[0] not in "#!;[@|" and not _COSMETIC.search(line)]
     for separator in _SEPARATORS:
@@ -155,12 +146,7 @@ def _names_host(cell: str) -> bool:
 
 
 def parse_line(line: str, *, loose: bool = True) -> list[Named] | None:  # noqa: C901, PLR0911  # a return for each form
-    """Return the names in a line: none for a comment or a rule without a host, None if its form is unknown.
-
-    Args:
-        line: without surrounding white space.
-        loose: whether other words may follow a host.
-    """
+    """Return the names in a line; none for a rule without a host, None for other forms. ``loose`` lets words follow."""
     if len(line) <= LONGEST and (found := _USUAL.fullmatch(line)) is not None and found[1] not in _LOCAL:
         return [Named(found[1])]
     if len(line) > LONGEST:
@@ -338,13 +324,10 @@ class Lines(NamedTuple):
 
 
 def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
-    """Return the files of some categories in UT1's layout, and the category of each.
+    """Return the files of some categories in UT1's layout, and the category of each; StageError if one is missing.
 
-    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` may have .txt, .csv or the suffix of a compressed file. A
-    category that is a link to another is read once.
-
-    Raises:
-        StageError: a category does not exist, nor does UT1's other name for it.
+    ``FOLDER/CATEGORY/domains`` and ``urls`` may have .txt, .csv or the suffix of a compressed file. A category that is
+    a link to another is read once.
     """
     found: dict[str, str] = {}
     seen = set()
@@ -388,10 +371,8 @@ def read_block_lists(*files: str) -> BlockLists:
 
     ``#`` begins a comment. Case does not matter, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.`` or
     a slash at the end of an address. A single label is only that host: ``localhost``; ``.xxx`` is everything below it.
-    An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain.
-
-    Raises:
-        StageError: a file cannot be read, or most of its lines name no host.
+    An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain. StageError if a
+    file cannot be read, or most of its lines name no host.
     """
     found: dict[Kind, list[npt.NDArray[np.uint64]]] = {"domains": [], "urls": [], "exceptions": []}
     for file in files:
@@ -403,13 +384,7 @@ def read_block_lists(*files: str) -> BlockLists:
 
 @reread_when_changed(8)
 def read_domains(path: str | None, *domains: str) -> HashSet:
-    """Read a file of domains in any form of a block list, and add the given ones; the path may be None.
-
-    Exceptions of a block list, such as ``@@||host^``, are read as domains like other rules.
-
-    Raises:
-        StageError: the file cannot be read, most of its lines name no host, or one names an address.
-    """
+    """Read a file of domains (or none) in any form of a block list, and add the given ones; StageError for URLs."""
     of_file, seen = list[Lines](), _Seen(path or "")
     if path is not None:
         of_file = [lines for lines in _hashed_file(path, seen) if len(lines.hashes)]
@@ -460,7 +435,6 @@ def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
 def _hashed_block(
     block: bytes, seen: "_Seen", *, addresses: bool
 ) -> tuple[Lines, list[tuple[Kind, str]], list[tuple[int, str]]]:
-    """Return the names hashed from unchanged lines, those that are respelled first, and all other lines."""
     most = block.count(b"\n") + 1
     hashes, spans = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
     count = hash_lines(np.frombuffer(block, np.uint8), addresses, hashes, spans)
@@ -558,7 +532,6 @@ def _text(line: bytes) -> str:
 
 
 def _spell_domain(name: str) -> str:
-    """Return a domain as hosts are spelled; a dot before a single label, for everything below it, is kept."""
     below = name.strip().removeprefix("*")
     label = below.strip(".")
     if label and below.startswith(".") and "." not in label:
@@ -579,11 +552,7 @@ def _compared(name: str) -> str:
 
 
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
-    """Find the categories that contain names, comparing letters, by reading the files again.
-
-    ``files`` are those of :func:`block_list_files`, names are domains, or addresses without www., and ``kind`` is
-    "domains" or "urls". A name that is in no file has no categories.
-    """
+    """Find the categories that contain names, "domains" or "urls" without www., by reading :func:`block_list_files`."""
     wanted = {_compared(name): name for name in names}
     if not wanted:
         return {}
@@ -615,7 +584,7 @@ _FINISH = _U(0xFF51AFD7ED558CCD)
 
 _DOT, _SLASH, _COLON, _AT, _PERCENT = ord("."), ord("/"), ord(":"), ord("@"), ord("%")
 _TWO = ord("2")
-_BACKSLASH, _QUESTION, _NUMBER_SIGN = ord("\\"), ord("?"), ord("#")
+_QUESTION, _NUMBER_SIGN = ord("?"), ord("#")
 _OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), ord("*")
 _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
 
@@ -627,6 +596,9 @@ def _one_of(characters: str) -> npt.NDArray[np.bool_]:
 _WORD = string.ascii_letters + string.digits
 _OF_SCHEME, _UNRESERVED, _OF_HOST = _one_of(_WORD + "+-."), _one_of(_WORD + "-._~"), _one_of(_WORD + "-_.")
 _OF_HOST[128:] = True
+_IS_SLASH = _one_of("/\\")  # browsers take a backslash for a slash
+_HEX_VALUE = np.array([int(chr(byte), 16) if chr(byte) in string.hexdigits else -1 for byte in range(256)], np.int64)
+_ENDS_HOST = _one_of("/?#\\")
 _ENDS_STEP = _one_of("/?#&;")  # the text before these may be listed as an address, with everything below it
 
 
@@ -649,19 +621,11 @@ def _lowered(byte: int) -> int:
 
 
 @forced_inline
-def _hex_digit(byte: int) -> int:
-    if _NOUGHT <= byte <= _NINE:
-        return byte - _NOUGHT
-    byte |= 32
-    return byte - _LOWER_A + 10 if _LOWER_A <= byte <= _LOWER_A + 5 else -1
-
-
-@forced_inline
 def next_byte(data: Bytes, at: int, stop: int) -> Any:
     """Read a byte or an escape such as %41; return the byte and the start of the next one."""
     byte = np.int64(data[at])
     if byte == _PERCENT and at + 2 < stop:
-        high, low = _hex_digit(np.int64(data[at + 1])), _hex_digit(np.int64(data[at + 2]))
+        high, low = _HEX_VALUE[data[at + 1]], _HEX_VALUE[data[at + 2]]
         if high >= 0 and low >= 0:
             return high * 16 + low, at + 3
     return byte, at + 1
@@ -687,15 +651,7 @@ def _after_scheme(data: Bytes, start: int, stop: int) -> int:
         if at == stop or data[at] != _COLON or not _LOWER_A <= data[start] | 32 <= _LOWER_Z:
             return -1
         at += 1
-    if at + 1 < stop and _is_slash(data[at]) and _is_slash(data[at + 1]):
-        return at + 2
-    return -1
-
-
-@forced_inline
-def _is_slash(byte: int) -> bool:
-    # Browsers take a backslash for a slash.
-    return byte in (_SLASH, _BACKSLASH)
+    return at + 2 if at + 1 < stop and _IS_SLASH[data[at]] and _IS_SLASH[data[at + 1]] else -1
 
 
 @compiled
@@ -716,11 +672,7 @@ def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
 
 @compiled
 def find_authority(data: Bytes, start: int, stop: int) -> Any:
-    """Find the host in a URL; return its start and stop, the start of the path, and start and stop of the URL.
-
-    The start of the URL is that of the authority. The host is empty if there is none. Spaces, control characters and
-    angle brackets around the URL are skipped.
-    """
+    """Find the host in a URL; return its start and stop (equal for none), and starts of path, authority, and end."""
     while start < stop and (data[start] <= 32 or data[start] == _LESS):
         start += 1
     while stop > start and (data[stop - 1] <= 32 or data[stop - 1] == _GREATER):
@@ -731,7 +683,7 @@ def find_authority(data: Bytes, start: int, stop: int) -> Any:
             return start, start, start, start, stop
         first = start
     after = first
-    while after < stop and data[after] not in (_SLASH, _QUESTION, _NUMBER_SIGN, _BACKSLASH):
+    while after < stop and not _ENDS_HOST[data[after]]:
         after += 1
     host, last = _without_user_and_port(data, first, after)
     return host, last, after, first, stop
@@ -739,7 +691,6 @@ def find_authority(data: Bytes, start: int, stop: int) -> Any:
 
 @compiled
 def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
-    """Return start and stop of the host in the authority, which is between the slashes."""
     host = first
     for at in range(first, after):
         if data[at] == _AT:
@@ -756,7 +707,6 @@ def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
 
 @compiled
 def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
-    """Write a host in lower case, without escapes and trailing dots; return its length."""
     length, at = 0, start
     while at < stop:
         byte, at = next_byte(data, at, stop)
@@ -919,11 +869,9 @@ HASHED, SPELL, OTHER, LABEL = range(4)
 
 @compiled
 def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: C901, FBT001  # a state machine; by position: numba
-    """Hash every line of a list of domains, or of addresses; return the number of lines.
+    """Hash every line of a list of domains, or of addresses, up to a number sign; return the number of lines.
 
-    A line ends at a number sign after white space; blank lines are skipped. ``spans``, shape (lines, 3), gets start and
-    stop of the name in a line, and HASHED, SPELL, OTHER or LABEL. The hashes of SPELL and OTHER are not valid; the span
-    of OTHER is the whole line.
+    ``spans``, shape (lines, 3), gets start and stop of the name in a line, or of all of an OTHER one, and its kind.
     """
     count, at, size = 0, 0, len(data)
     while at < size:
@@ -966,7 +914,6 @@ def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> No
 
 @compiled
 def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # a list of cases; by position: numba
-    """Return HASHED or SPELL for a domain or an address, and OTHER for anything else."""
     kind, last = HASHED, stop
     if addresses:
         first = _after_scheme(data, start, stop)
@@ -1003,7 +950,6 @@ def _is_label(data: Bytes, start: int, stop: int) -> bool:
 
 @compiled
 def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noqa: FBT001  # by position: numba
-    """Trim the insignificant parts of a line: *. and dots around a domain; scheme, www. and slashes of a URL."""
     if addresses:
         first = _after_scheme(data, start, stop)
         start = start if first < 0 else first
@@ -1025,7 +971,6 @@ def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noq
 
 @compiled
 def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> np.uint64:  # noqa: FBT001  # by position: numba
-    """Hash a name as the lookup does: a domain from its end, an address from its beginning."""
     state = _SEED
     if not addresses:
         for place in range(stop - 1, start - 1, -1):
