@@ -63,16 +63,12 @@ from longcrawl.kernels.texts import read_only
 
 
 GPT2, CL100K, LLAMA3, QWEN2, O200K = range(5)
-
 UPPER, LOWER, EITHER_CASE, MARK, NUMBER, SPACE, OTHER = (1 << bit for bit in range(7))
 """Character classes: upper or title case, lower case, other letters (without case or modifiers), and non-letters."""
-
 SHIPPED = Path(__file__).with_name("classes.npz")
-
 _TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _CAPITAL_CLASS, _SMALL_CLASS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 """GPT-2's pre-tokenization pattern, in the possessive form that does not backtrack over long words."""
 CL100K_PATTERN = (
@@ -107,15 +103,12 @@ def character_classes() -> npt.NDArray[np.uint8]:
 
 
 Longs = npt.NDArray[np.int64]
-
 AHEAD = 64  # bytes searched at once for ends of pieces; as many must be readable after the end of a text
-
 _LETTER = UPPER | LOWER | EITHER_CASE
 _NO_WORD = OTHER | MARK
 _CAPITALS = UPPER | EITHER_CASE | MARK
 _SMALL = LOWER | EITHER_CASE | MARK
 _WORD = _LETTER | MARK
-
 _A, _D, _E, _L, _M, _R, _S, _T, _V, _Z = b"adelmrstvz"
 _U = np.uint64
 _ONES = _U(0x0101010101010101)
@@ -314,7 +307,6 @@ def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
 
 @forced_inline
 def _up_to(bits: np.uint64) -> np.uint64:
-    """Return a mask of the lowest set bit and all bits below it; all bits if none is set."""
     return bits ^ (bits - _U(1))
 
 
@@ -386,11 +378,9 @@ def split(
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
-
 RANK_BITS = 21
 """Bits of a rank, so that two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
 NONE = np.uint32(0xFFFFFFFF)
-
 _RANK = _U((1 << RANK_BITS) - 1)
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
 _MIX = 0x9E3779B97F4A7C15
@@ -400,8 +390,7 @@ _SLOT = _U(20)
 class Merges(NamedTuple):
     """Lookup tables of joins: ranks of two bytes by index, and of two tokens in a table without collisions.
 
-    The one possible slot of a pair is the middle bits of its hash, shifted by the entry of ``moves`` at its highest
-    bits.
+    A pair's slot is the middle bits of its hash, shifted by the entry of ``moves`` at its highest bits.
     """
 
     bytes: Ranks
@@ -517,7 +506,6 @@ _OVERLAP = 32  # tokens at the end of a part that the next part encodes again
 TOGETHER = 32  # length in bytes below which words are encoded several at a time
 TOKENS_STEP, _KEYS_STEP = 144, 128  # bytes per word for its tokens and for its keys
 _KEY_BITS = 5
-
 _NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
 _NO_KEY = np.int64(0xFFFFFFE0)
 
@@ -701,12 +689,10 @@ def merge_parts(merges: Merges, bounds: Longs, at: int, length: int, out: Ranks,
 
 
 Bytes = npt.NDArray[np.uint8]
-
 LONGEST_WORD = 128  # longest word in bytes that is cached; longer pieces that are not tokens are too rare
 PAST_END = AHEAD
 AT_ONCE = 1024 + AHEAD
 KEPT = np.uint64(1 << 63)
-
 _WORD_MIX = _U(0x9E3779B97F4A7C15)
 _MIX_HIGH = _U(0xD6E8FEB86659FD93)
 _HASHED = _U(1 << 63)
@@ -1064,10 +1050,7 @@ def _write(
 
 @compiled
 def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs) -> int:
-    """Write the ranks of all texts and the end of each; return their number, or -1 for a piece beyond ``longest``.
-
-    Many pieces, of any number of texts, are split before they are looked up, so that their cache misses overlap.
-    """
+    """Write the ranks of all texts and the end of each; return their number, or -1 for a piece beyond ``longest``."""
     words, block, texts = tables.words, tables.block, len(bounds) - 1
     classes, first = np.int64(tables.classes.ctypes.data), np.int64(text.ctypes.data)
     at, written, split_texts, written_texts = first + bounds[0], _U(0), np.int64(0), np.int64(0)
@@ -1096,12 +1079,10 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: 
 
 
 END_OF_TEXT = "<|endoftext|>"
-
 _MOST_ADDED = 128
 """Most added tokens that texts are searched for; with thousands, as in files for speech, `tokenizers` is faster."""
 _MOST_SQUARES = 1 << 28
 """Limit of the sum of squared token lengths; finding merges takes proportional time, 1.5 s at the limit."""
-
 _FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260}
 _PUBLISHED: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
@@ -1258,7 +1239,6 @@ def _matches_first(added: Sequence[str]) -> str:
 
 
 def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the added tokens that are not special, after checking that all added tokens differ as NFC."""
     added_tokens = [*map(_object, document.get("added_tokens") or [])]
     plain = tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
     if len(plain) > _MOST_ADDED:

@@ -1,9 +1,7 @@
 """Tokenizer files, and the encoders that turn texts into tokens.
 
-`tiktoken` is the faster engine and needs ranks; `tokenizers` reads every `tokenizer.json`. An :class:`Encoder` uses the
-first if the tokenizer is a byte-level BPE that ranks describe exactly, and otherwise the second. For the splits of
-GPT-2, cl100k, o200k, Llama 3 and Qwen2, kernels of this package give the ids of tiktoken at many times its speed, also
-with NFC and with added tokens that are not special, as in the files of Qwen and GPT-NeoX.
+`tokenizers` reads every `tokenizer.json`. If it is a byte-level BPE that ranks describe exactly, `tiktoken` is faster,
+and for the splits of GPT-2, cl100k, o200k, Llama 3 and Qwen2, kernels of this package are many times as fast.
 """
 
 import errno
@@ -15,7 +13,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import chain
@@ -50,12 +48,9 @@ from longcrawl.tokens.bpe import (
 )
 
 CONFIGURATION = "tokenizer_config.json"
-
 NAMING_END = (CONFIGURATION, "special_tokens_map.json")
 """Files beside a tokenizer that may name its ``eos_token``; the first one that does counts."""
-
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-
 TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
 
 
@@ -118,7 +113,6 @@ def local_file(tokenizer: str) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a file or folder exists; a name that is too long for a path does not."""
     try:
         return is_there(path)
     except OSError as failed:
@@ -268,7 +262,6 @@ _SPARSE = (range(0x3400, 0xA000), range(0xAC00, 0xD800), range(0xE000, 0xF900), 
 """Blocks of one script, private use and, not listed, later planes; one of ``_STEP`` code points is compared."""
 _STEP = 61
 _LINES = 1 << 10  # code points in one text; for longer ones `tokenizers` takes more than proportional time
-
 Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
 _BATCH = 1 << 20  # characters passed to `tokenizers` at once; it keeps more than a hundred bytes for each token
 _GROUP_BYTES = 4 << 20
@@ -313,21 +306,15 @@ class BytePairs:
             if written + size > room:
                 ids.append(self._ids_of(ranks[:written]))
                 written = 0
-            ends = self._encode(text, group, ranks[written:])
+            ends, free = np.zeros(len(group), np.int64), ranks[written:]
+            with self._lock:
+                count = encode_texts(read_only(text), read_only(group), self._tables, LONGEST_PIECE, free, ends)
+            if count < 0:
+                raise TokenizerError(f"a text has a word of more than {LONGEST_PIECE:,} bytes: split it first")
             written += ends[-1]
             offsets.append(offsets[-1][-1] + ends[1:])
         ids.append(self._ids_of(ranks[:written]))
         return np.concatenate(ids) if len(ids) > 1 else ids[0], np.concatenate(offsets)
-
-    def _encode(
-        self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], ranks: npt.NDArray[np.uint32]
-    ) -> npt.NDArray[np.int64]:
-        offsets = np.zeros(len(bounds), np.int64)
-        with self._lock:
-            count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
-        if count < 0:
-            raise TokenizerError(f"a text has a word of more than {LONGEST_PIECE:,} bytes: split it first")
-        return offsets
 
     def _ids_of(self, ranks: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
         return ranks.astype(self._dtype) if self._ids is None else self._ids[ranks]
@@ -450,53 +437,45 @@ def one_array(texts: Texts) -> pa.Array:
     return array
 
 
-class _Parallelism:
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+
+
+class _OneThread:
     """Environment variable of `tokenizers` that the first of several threads sets and the last one restores."""
 
     def __init__(self) -> None:
-        self._before: str | None = None
-        self.forget()
+        self._lock, self._inside, self._before = threading.Lock(), 0, os.environ.get(_PARALLELISM)
 
-    def forget(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
                 self._before = os.environ.get(_PARALLELISM)
                 os.environ[_PARALLELISM] = "false"
             self._inside += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside = max(0, self._inside - 1)
-            if self._inside:
-                return
-            os.environ.pop(_PARALLELISM, None)
-            if self._before is not None:
-                os.environ[_PARALLELISM] = self._before
+            if not self._inside:
+                os.environ.pop(_PARALLELISM, None)
+                if self._before is not None:
+                    os.environ[_PARALLELISM] = self._before
 
-    def leave_all(self) -> None:
-        inside = self._inside
-        self.forget()
-        if inside:
-            self.leave()
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        if self._inside:
+            self._inside = 0
+            self.__exit__()
 
 
-_PARALLELISM = "TOKENIZERS_PARALLELISM"
-_parallelism = _Parallelism()
+_one_thread = _OneThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_parallelism.leave_all)
+    os.register_at_fork(after_in_child=_one_thread.after_fork)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Keep `tokenizers` from starting threads: a process forked after it did may wait for them forever."""
-    _parallelism.enter()
-    try:
-        yield
-    finally:
-        _parallelism.leave()
+    return _one_thread
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
@@ -536,10 +515,7 @@ def _pairs() -> dict[bytes, int]:
 
 
 def require_equal_cuts(pattern: str, *texts: str) -> None:
-    r"""Compare where tiktoken and `tokenizers` cut code points of all kinds and other texts, whatever the vocabulary.
-
-    Rust's regular expressions and those of Oniguruma differ in ``\w``, ``$`` and letters without case.
-    """
+    """Compare where tiktoken and `tokenizers` cut code points of all kinds and other texts, for any vocabulary."""
     import tiktoken
     from tokenizers import Regex, pre_tokenizers
 
@@ -705,7 +681,6 @@ def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> ByRanks:
 
 
 Engine = Literal["auto", "tiktoken", "tokenizers"]
-
 _WORTH_KEEPING = 1 << 18
 """Bytes of the smallest tokenizer with results kept in the cache folder; smaller ones are processed as fast."""
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
@@ -736,8 +711,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     object or the `tokenizer_config.json` beside its file, or else the first usual one that it has, such as ``</s>``.
 
     Raises:
-        TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, ``engine`` is
-            "tiktoken" and ranks cannot describe the tokenizer, or GPT-2's pattern cuts a token of a file of ranks.
+        TokenizerError: it is not a tokenizer, has no token ``end_of_text``, or is not one for ``engine``.
     """
     if engine not in get_args(Engine):
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")

@@ -146,18 +146,15 @@ class Composition:
     pieces: int
     capacity: int
     placed_tokens: int
-    cut_documents: int
-    """Documents that are not whole in one sample, with or without others between: cut, or dropped, if only in part."""
+    cut_documents: int  # documents that are not whole in one sample: cut, or dropped, if only in part
     cut_documents_tokens: int
     context: float  # mean number of earlier tokens of the same document in the sample of a placed token
     whole_context: float  # ``context`` if no document were cut, its maximum without dropping tokens
     longer_documents: int
     buckets: tuple[Bucket, ...]
     compared_pairs: int = 0
-    related: float | None = None
-    """Mean cosine of the TF-IDF weights of the compared pairs, or None if no pair was compared."""
-    related_by_chance: float | None = None
-    """Mean cosine of random pairs of these documents, or None if no pair was compared."""
+    related: float | None = None  # mean cosine of the TF-IDF weights of the compared pairs, or None without any
+    related_by_chance: float | None = None  # mean cosine of random pairs of these documents, or None likewise
 
     @property
     def r_pad(self) -> float:
@@ -380,9 +377,7 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> T
 
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
-
 FIRST_FIT_POOL = 256
-
 _DOCUMENTS, _TOKENS, _BOUND = "#4c78a8", "#f58518", "#222222"
 _BINS = 60
 _PANELS = (
@@ -415,9 +410,6 @@ def named_strategy(
         seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of "buckets".
         pool_size: documents planned together by "buckets" (by default 100,000) and "first-fit" (256).
         chunk_tokens: for the planner "interleaved".
-
-    Raises:
-        StageError: capacities do not ascend, there are several where one is needed, or a field is out of its bounds.
     """
     sizes = whole_capacities(name, capacities)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
@@ -496,11 +488,7 @@ class Comparison:
         return iter(self.rows)
 
     def __getitem__(self, label: str) -> Composition:
-        """Return the row with a label.
-
-        Raises:
-            KeyError: there is none; the message lists the known labels.
-        """
+        """Return the row with a label; KeyError lists the known ones."""
         for row in self.rows:
             if row.label == label:
                 return row

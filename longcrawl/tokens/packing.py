@@ -1,7 +1,4 @@
-"""Packing: several documents in one sequence of ``max_length`` tokens.
-
-A plan, made from lengths alone, lists the entries of each sample. Tokens are then copied sample by sample from arrays,
-which may be memory-mapped files. No Python object is made per token or document.
+"""Packing: several documents in one sequence of ``max_length`` tokens, planned from their lengths alone.
 
 Source: GPT-Simple's data pipeline, "Sequence packing".
 """
@@ -26,9 +23,7 @@ from longcrawl.tokens.plan import Longs, PackingPlan, Plan, check_capacities
 from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_long
 
 Ints = npt.NDArray[Any]
-
 IGNORED = -100  # label of a token that is excluded from the loss
-
 BLOCK = 64
 
 
@@ -44,9 +39,8 @@ def lay_out(
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
     """List where the pieces of some samples of a plan go, sample by sample.
 
-    ``rows`` is the row of a batch that each sample goes to; ``counts`` and ``filled``, int64 [rows], get its texts and
-    tokens. Returns the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first
-    tokens left for the caller to fill in. The first token of each text is excluded from the loss.
+    ``rows`` is the row of a batch for each sample; ``counts`` and ``filled``, int64 [rows], get its texts and tokens.
+    Returns the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, without first tokens.
     """
     total = 0
     for sample in samples:
@@ -139,10 +133,7 @@ def _fill_pieces(
 
 @allocating
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
-    """Fill the rest of samples after their pieces with padding; return bounds and lengths of each one's texts.
-
-    Those of padding are written, the others 0. ``reset`` and ``out`` are those of :func:`fill_pieces`.
-    """
+    """Pad samples after their pieces, see :func:`fill_pieces`; return bounds of texts, and lengths of paddings."""
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
         row = out[:, sample, filled[sample] :]
@@ -361,7 +352,6 @@ class Packer(Protocol):
 
 
 Name = Literal["length-binned", "best-fit", "first-fit", "in-order", "separate"]
-
 AnyPacking = Name | Packer | Callable[[Longs, int], PackingPlan]
 """A packing by name, a packer, or a function from lengths (int64 [documents]) and max_length to a plan."""
 

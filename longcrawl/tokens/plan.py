@@ -135,8 +135,7 @@ class Plan:
 def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
     """Return a mask of the pieces that continue the text of the piece before: bool [pieces].
 
-    All pieces of a sample with several pieces of one document are one text: the later ones are to be read after the
-    earlier ones and everything between.
+    All pieces of a sample with several pieces of one document are one text.
 
     >>> joined_pieces(np.array([0, 3, 5]), np.array([7_000, 2, 7_000, 5, 6])).tolist()
     [False, True, True, False, False]
@@ -237,10 +236,7 @@ class Strategy(ABC):
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
         """Plan all documents; the number of pools planned at a time does not affect the plan.
 
-        ``lengths`` are tokens of each document, whole numbers [documents] of any kind or an Arrow array.
-
-        Raises:
-            StageError: a length is not a whole number of 0 or more.
+        ``lengths`` are tokens of each document, whole numbers of 0 or more or an Arrow array, or StageError is raised.
         """
         pools = self.pools(checked_lengths(lengths))
         if num_threads <= 1 or len(pools) == 1:

@@ -1,11 +1,8 @@
 """Stages that shape tokenized documents: minimum length, truncation, shuffle, roll, windows.
 
 Sources: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed";
-GPT-Simple's data pipeline, "Document windowing". GPT-Simple 0.1.2 also makes windows that are all overlap, with a
-second end-of-document token, and windows of one token more than ``max_length``; this implementation makes neither.
-
-The first tokens of a window, its *overlap*, are only context. They are also in the window before, so they are excluded
-from the loss, and each token of a document counts once.
+GPT-Simple's data pipeline, "Document windowing". The first tokens of a window, its *overlap*, are only context: they
+are also in the window before, so they are excluded from the loss, and each token of a document counts once.
 """
 
 from dataclasses import dataclass
@@ -25,9 +22,7 @@ from longcrawl.tokens.plan import checked_lengths
 from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 Longs = npt.NDArray[np.int64]
-
 WINDOWS = "windows"
-
 WINDOWS_TYPE = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
 
 
@@ -36,8 +31,8 @@ class DocumentWindows:
     """Windows of some documents, in the order of the documents; all arrays are int64 [windows]."""
 
     documents: Longs
-    starts: Longs
-    stops: Longs  # first token of each window within its document (``starts``), and one past its last
+    starts: Longs  # first token of each window within its document
+    stops: Longs  # one past its last
     overlaps: Longs  # tokens shared with the window before; 0 for the first window of a document
 
     def __len__(self) -> int:
@@ -92,7 +87,7 @@ class Windows(Rewrite):
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the table with the column ``windows``."""
         tokens = column(table, "tokens", self.name)
-        lengths = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy().astype(np.int64)
+        lengths = _lengths(tokens).to_numpy()
         ended = lengths + 1
         if self.end_of_text is not None:
             ends, some = np.cumsum(lengths), lengths > 0
@@ -116,16 +111,8 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 
     """Cut documents into windows, given only their lengths, including an end-of-text token that each has or will get.
 
     Window k starts at token k * (``max_length`` - ``overlap_size``), and the first window that reaches the end of its
-    document is the last. Each token is therefore outside the overlap of exactly one window.
-
-    Args:
-        lengths: whole numbers [documents], tokens of each. A document of 0 tokens has no window.
-        max_length: maximum tokens of a window.
-        overlap_size: tokens that a window shares with the one before, at most half of ``max_length``; one number for
-            all documents, or int64 [documents].
-
-    Raises:
-        StageError: a size is out of these bounds.
+    document is the last. A document of 0 tokens has no window. ``overlap_size``, one number or int64 [documents], is at
+    most half of ``max_length``, or StageError is raised.
     """
     checked = checked_lengths(lengths)
     sizes = np.asarray(overlap_size, np.int64)
@@ -147,8 +134,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
     if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):
         raise StageError(f"the column {WINDOWS!r} is {lists.type}, it must be {WINDOWS_TYPE}: make it with windows")
     lists = pc.cast(lists, WINDOWS_TYPE)
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-    values = lists.flatten()
+    counts, values = _lengths(lists).to_numpy(), lists.flatten()
     starts, stops, overlaps = (values.field(name).to_numpy() for name in ("start", "stop", "overlap"))
     documents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     found = DocumentWindows(documents, starts, stops, overlaps)
@@ -163,7 +149,6 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
 
 
 def _wrong_documents(windows: DocumentWindows, counts: Longs, lengths: Longs) -> npt.NDArray[np.bool_]:
-    """Return a mask of documents with windows that have gaps, are empty, overlap throughout, or do not fit the end."""
     wrong: npt.NDArray[np.bool_] = (counts == 0) != (lengths == 0)
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     before = np.concatenate([[0], windows.stops[:-1]])[: len(windows)]
@@ -286,9 +271,8 @@ class Roll(stages.Rewrite):
         for name, values in columns.items():
             rolled = _rolled(values.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
             done = stages.with_column(done, name, _lists(rolled, lengths, values.type))
-        if "roll" in done.column_names:
-            done = done.drop_columns("roll")
-        return done.append_column("roll", pa.array(amounts, pa.int64()))
+        kept = done.drop_columns([name for name in done.column_names if name == "roll"])
+        return kept.append_column("roll", pa.array(amounts, pa.int64()))
 
 
 def roll_amounts(ids: list[str], lengths: Longs, seed: int) -> Longs:

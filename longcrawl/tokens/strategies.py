@@ -1,8 +1,7 @@
 """Composition strategies: bucket pre-training (Algorithm 1), and those it is compared with.
 
-``fill_buckets`` keeps the remaining documents as one list per length, with a three-level bit set of the lengths in use.
-Finding the longest document that fits reads three words, so the time for a plan grows with its pieces, and not with its
-documents times its samples.
+The remaining documents are one list per length, with a three-level bit set of the lengths in use, so the time for a
+plan grows with its pieces, and not with its documents times its samples.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -27,11 +26,8 @@ from longcrawl.kernels.memory import highest_bit, lowest_bit
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
 
 Wide = npt.NDArray[np.uint64]
-
 LOOK_BACK = 256  # lengths that exact-fill tries for a pair that closes a sample, and for the rest of each triple
-
 TRIPLES = 8
-
 _U = np.uint64
 _ONE, _ALL = _U(1), ~_U(0)
 
@@ -476,7 +472,6 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
 
 
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
-
 Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
 KEEP_ORDER = ("in-order", "interleaved")
 
@@ -761,9 +756,8 @@ def _in_order(documents: int, order: str, seed: int) -> Longs:
     return np.arange(documents) if order == "given" else _shuffled(documents, seed)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # comparisons request the same order repeatedly
 def _shuffled(documents: int, seed: int) -> Longs:
-    """Return the numbers of documents in random order, cached because comparisons request the same order repeatedly."""
     order = np.argsort(keyed_hash(map(str, range(documents)), "concatenate", seed), kind="stable")
     order.flags.writeable = False
     return order

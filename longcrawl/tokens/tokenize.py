@@ -22,13 +22,10 @@ from longcrawl.tokens.bpe import END_OF_TEXT, encode_texts
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, TokenizerStage, load_encoder, one_thread
 
 Span = tuple[int, int]
-
 MASKED = "masked"
 """Column of the spans of a text that are excluded from the loss: list<struct<start, end>>, in characters."""
-
 LOSS_MASK = "loss_mask"
 """Column parallel to ``tokens``, False for tokens that are excluded from the loss. An Arrow boolean takes one bit."""
-
 LOSS_MASK_TYPE = pa.list_(pa.bool_())
 
 
@@ -194,10 +191,7 @@ class Tokenize(TokenizerStage, Rewrite):
         return self.tokenizer == _TRAINED
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
-        """Train the tokenizer "trained" on documents, and return the stage that uses it.
-
-        ``tokenizer.json`` is in a folder of ``directory`` named after its content, whatever the order of the documents.
-        """
+        """Train the tokenizer "trained" on documents, in any order, and return the stage that uses it."""
         if not self.needs_fit:
             return self
         tables = choose(tables, self.train_documents, f"{self.name}.train_documents")
