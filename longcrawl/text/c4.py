@@ -38,20 +38,15 @@ Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]
 Points = npt.NDArray[np.uint32]
-
 JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4  # kinds of phrases, as bit flags
-
 STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
 RULES = dict(enumerate(UNLISTED_SPACE, UNENDED))
 """Field names of the rules for lines: the first that applies removes a line; the last cuts its citation marks."""
-
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
 FACTS = 9
 """Facts about a line; its content is the bytes from ``FIRST`` to ``STOP``, ``LONGEST`` a word's characters."""
-
 BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
 NEWLINE, RETURN = 0x0A, 0x0D
-
 _U = np.uint64
 _SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1 << 8
 """Flags of a byte, such as ``_HALT`` for a closer look; from ``_FIRST`` on, its possible positions in phrases."""
@@ -100,7 +95,6 @@ def _is_one_of(point: np.uint32, points: Any) -> bool:
 
 @compiled
 def _is_break(data: Bytes, at: int, end: int) -> int:
-    """Return the number of bytes of the line break at a byte, as defined by ``str.splitlines``, or 0 for none."""
     byte = data[at]
     if byte == RETURN:
         return 2 if at + 1 < end and data[at + 1] == NEWLINE else 1
@@ -265,7 +259,6 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
 
 @forced_inline
 def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
-    """Return the first rule on the end or the words of a line that removes it, or ``STAYS``."""
     if rules.terminal and not _ends_in_mark(out, first, last, rules):
         return UNENDED
     if words < rules.min_words:
@@ -337,11 +330,9 @@ def _clean_page(
 def clean_pages(
     data: Bytes, offsets: Any, rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any, runs: bool
 ) -> int:
-    """Write the kept lines of every document to ``out``, without white space around each document.
+    """Write the kept lines of every document to ``out``, without white space around it; return the rows of the log.
 
-    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
-    Writes the log of all documents, see :func:`_clean_page`, to ``log``, which has room for all lines or for none.
-    ``runs`` needs a log. Returns the number of rows in the log.
+    ``counts`` are placeholders, braces, sentences. ``log`` has room for all lines or for none; ``runs`` needs it.
     """
     place, logged = np.int64(0), 0
     ends[0] = 0
@@ -363,10 +354,7 @@ def clean_pages(
 def count_listed(
     data: Bytes, offsets: Any, roots: Any, unspaced: Any, flag_of: Flags, tree: PhraseTree, counts: Any
 ) -> None:
-    """Count the listed words in every document whose root is not negative.
-
-    There must be no word characters next to a word, unless ``unspaced`` marks its language as written without spaces.
-    """
+    """Count the listed words in every document whose root is not negative, by the rule ``bad_words``."""
     for document in range(len(offsets) - 1):
         at, end, root = offsets[document], offsets[document + 1], roots[document]
         inside = False
@@ -387,12 +375,10 @@ def count_listed(
 
 
 POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
-
 _MARKS = {"paper": '.!?"”', "datatrove": ".!?\"'"}
 _CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK}»\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK})]}"
 _UNSPACED: Languages = {"ja": {}, "th": {}, "zh": {}}
 """Languages written without spaces, in which a listed word counts anywhere in a text."""
-
 _OUT_OF_REACH = np.iinfo(np.int64).max
 
 
@@ -507,11 +493,7 @@ class C4Quality(Edit):
         return Edited(with_column(table, "text", cleaned), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have no language
-        r"""Return the removed lines of one text, and the lines that lose citation marks.
-
-        The rule is a field of the class: the first that removes the line, or ``citations``. Blank lines are not listed;
-        line numbers count ``\n`` only.
-        """
+        r"""Return the removed lines of one text, and those that lose citation marks; line numbers count ``\n`` only."""
         made = make_buffers(pa.array([text], pa.large_string()), "places")
         changed = clean_pages(*made[:2], self._rules(), *made[2:], False)
         return [line_change(made, row, RULES[row[5]], edited=row[5] == CUT) for row in made.log[:changed].tolist()]

@@ -321,11 +321,7 @@ class SequenceClassifier(OfModel, Classifier):
         return load_model(self.model, "classifier", self.device, self.dtype)
 
     def measure(self, texts: pa.Array) -> Measured:
-        """Return scores and labels for a large string array of valid texts.
-
-        Raises:
-            StageError: the model cannot be loaded, or has no such label.
-        """
+        """Return scores and labels for a large string array of valid texts; StageError without the model or a label."""
         model = self.pretrained()
         names, rows = self._outputs(model), self._rows(model, [text or "" for text in texts.to_pylist()])
         found = np.full((len(rows), len(names)), np.nan)
@@ -375,7 +371,6 @@ class SequenceClassifier(OfModel, Classifier):
         return rows
 
     def _ask(self, model: Pretrained, rows: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.float64]:
-        """Return the score of each label, float64 [rows, labels]."""
         import torch
 
         several = getattr(model.config, "problem_type", None) == "multi_label_classification"

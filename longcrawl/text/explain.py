@@ -4,7 +4,7 @@ import html
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -385,16 +385,16 @@ def explain(
     return Explanation(tuple(reading.rules), tuple(reading.unexplained), tuple(reading.texts))
 
 
+@dataclass
 class _Reading:
     """One document that passes through stages, with the results so far."""
 
-    def __init__(self, table: pa.Table, language: str | None, show: Show) -> None:
-        self.table = table
-        self.language = language
-        self.show = show
-        self.rules: list[MeasuredRule] = []
-        self.unexplained: list[Unexplained] = []
-        self.texts: list[SeenText] = []
+    table: pa.Table
+    language: str | None
+    show: Show
+    rules: list[MeasuredRule] = field(default_factory=list)
+    unexplained: list[Unexplained] = field(default_factory=list)
+    texts: list[SeenText] = field(default_factory=list)
 
     def take(self, label: str, stage: Stage) -> None:
         """Measure the rules of a stage, and keep the document as the stage edits it for the next one."""

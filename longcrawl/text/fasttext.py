@@ -97,11 +97,7 @@ class Model(NamedTuple):
 
 @reread_when_changed(4)
 def read_model(path: str) -> Model:
-    """Read a fastText ``.bin`` or ``.ftz`` file.
-
-    Raises:
-        StageError: there is no such file, it is damaged or not a fastText model, or the model is not a classifier.
-    """
+    """Read a fastText ``.bin`` or ``.ftz`` file; StageError if it is missing, damaged or not a classifier."""
     if Path(path).is_dir():
         raise StageError(f"{path} is a folder; give the path of the fastText model in it (.bin or .ftz)")
     if not Path(path).is_file():
@@ -213,10 +209,7 @@ def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDAr
 
 
 def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
-    """Write a softmax model, neither pruned nor quantised, as a ``.bin`` of fastText; an existing file is replaced.
-
-    The counts are those of each word in training, and of the texts with each label, in descending order.
-    """
+    """Write a softmax model, neither pruned nor quantised, as a ``.bin``; counts of words and labels fall."""
     words, rows, output = model.words, model.vectors.rows, model.vectors.output
     listed = [bytes(words.data[slice(*pair)]) for pair in pairwise(words.bounds.tolist())]
     entries = [*zip(listed, word_counts, strict=True)]
@@ -236,7 +229,6 @@ def write_model(path: Path, model: Model, word_counts: Sequence[int], label_coun
 
 
 def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
-    """Return float32 [rows, dimensions], decoded if quantised, and float32 [rows], the norm of each row or 1."""
     has_norms = quantised and bool(reader.number("u1"))
     rows, dimensions = reader.array("<i8", 2).tolist()
     if not quantised:
@@ -270,12 +262,7 @@ def make_words(
     characters: tuple[int, int],
     word_ngrams: int,
 ) -> Words:
-    """Build the dictionary of a model.
-
-    ``bounds``, int64 [words + 1], are the starts of the words in ``data`` and the end of the last. ``kept``, int32
-    [kept, 2], has the buckets with a row in its first column; None if all have one. ``characters`` are the lengths of
-    the shortest and longest n-grams inside words, and ``word_ngrams`` is that of word n-grams.
-    """
+    """Build the dictionary of a model; ``kept``, int32 [kept, 2], are the buckets with a row, or None for all."""
     table = np.zeros(1 << (2 * len(bounds)).bit_length(), np.uint64)
     enter_words(data, bounds, table)
     bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
@@ -287,7 +274,6 @@ def make_words(
 
 
 def _sort_rows(rows: Floats, kept: Int32s, word_count: int, buckets: int) -> Floats:
-    """Sort the rows of kept buckets by bucket number, so that counting the kept buckets before one gives its row."""
     numbers, places = kept[np.argsort(kept[:, 0])].T
     if len(kept) and (numbers[0] < 0 or numbers[-1] >= buckets or (np.diff(numbers) == 0).any()):
         raise ValueError("its buckets are not distinct")
@@ -381,8 +367,7 @@ def make_scratch(words: Words, offsets: Integers) -> Scratch:
 def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Write begin and end of the words of the stretch at ``at`` to ``edges``, int64 [2, _CUT_WORDS].
 
-    ``begun`` is 1 if a word that began before the stretch, with its begin in ``edges``, has not ended. Return how many
-    words have begun and how many have ended; the last word may continue after the stretch.
+    ``begun`` is 1 if a word from before, with its begin in ``edges``, goes on. Return how many have begun and ended.
     """
     first, ended, within = np.int64(text.ctypes.data), _U(0), begun
     stop = min(at + STRETCH, len(text))
@@ -411,11 +396,7 @@ def _ends_word(byte: np.uint8) -> bool:
 
 @compiled
 def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: Hashes) -> None:
-    """Write the bytes and the cache address of each word to ``keys``, and prefetch the cache lines.
-
-    ``edges`` is int64 [2, words or more]. ``keys``, uint64 [3, words or more], gets the first eight bytes of a word,
-    the next eight (both 0 for a word of more than 16 bytes), and an address in ``memory``.
-    """
+    """Write the bytes (two numbers, 0 for more than 16) and the cache address of each word to ``keys``; prefetch it."""
     first, lines = np.int64(text.ctypes.data), np.int64(memory.ctypes.data)
     for word in range(count):
         start, size = edges[0, word], edges[1, word] - edges[0, word]
@@ -645,7 +626,6 @@ def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Int32s, 
 
 @compiled
 def _having_rows(words: Words, buckets: Int32s, places: int) -> np.uint64:
-    """Return a bit mask of the buckets with a row, among the first ``places`` of at most 16."""
     having = (_U(1) << _U(min(max(places, 0), LANES))) - _U(1)
     if len(words.kept) == 0 or having == _U(0):
         return having
@@ -709,10 +689,9 @@ def _add_word_ngrams(
 def visit(  # noqa: C901, PLR0912, PLR0915  # inline, as a call with so many arrays costs more than reading a word
     words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, vector: Floats, stops: bool, trains: bool
 ) -> int:
-    """Add the rows of a text to a vector, or, if ``trains``, add the vector to each of its rows.
+    """Add the rows of a text to a vector, or, if ``trains``, add the vector to each of its rows; return their number.
 
-    These are the rows of its words and their n-grams, of the end of the line, and of word n-grams. If ``stops``, a word
-    ``</s>`` ends the text; otherwise it is skipped. Return the number of rows.
+    If ``stops``, a word ``</s>`` ends the text; otherwise it is skipped.
     """
     bracketed, listed, hashes, edges, keys, _ = scratch
     has_pairs, has_ngrams = words.word_ngrams > 1, words.longest > 0
@@ -896,7 +875,6 @@ def _shown(score: np.float32) -> np.float32:
 
 @compiled
 def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int, np.float32]:
-    """Return the best label, the last one of equals, and its probability."""
     set_outputs(vectors, hidden, scores)
     best, highest = -1, np.float32(-np.inf)
     for label in range(len(vectors.output)):
@@ -912,8 +890,7 @@ def classify(
 ) -> None:
     """Write the best label of each text to ``labels``, int32, -1 for none, and its probability to ``scores``, float32.
 
-    ``words``, ``vectors`` and ``memory`` belong to one model; the content of the memory only changes speed. Line ends
-    count as spaces, and a word ``</s>`` is skipped.
+    Line ends count as spaces, and a word ``</s>`` is skipped.
     """
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)
     nodes = np.zeros(len(vectors.output) + 2, np.int32)
@@ -961,11 +938,10 @@ def train(
     labels: Int32s,
     rates: Floats,
 ) -> float:
-    """Train on texts, one after the other in the given order, and return the sum of their losses.
+    """Train on texts by fastText's gradients, and return the sum of their losses.
 
-    The rows and outputs of the softmax in ``vectors`` are updated as in fastText: by the gradient for the text's label,
-    which for the rows is divided by their number. ``order``, int64 [steps], is the text of each step, ``rates``,
-    float32 [steps], its learning rate, and ``labels``, int32 [texts], the label of each text.
+    ``order``, int64 [steps], is the text of each step, ``rates``, float32 [steps], its learning rate, and ``labels``,
+    int32 [texts], the label of each text.
     """
     output, count = vectors.output, len(vectors.output)
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)

@@ -83,11 +83,7 @@ Identifier = Callable[[pa.Array], Identified]
 
 
 def load_identifier(model: str) -> Identifier:
-    """Load an identifier by its name, or by the path of a fastText model.
-
-    Raises:
-        StageError: the name is unknown, its package is not installed, or the file is not a model of languages.
-    """
+    """Load an identifier by its name, or by the path of a fastText model; StageError if it cannot be loaded."""
     if (path := model_file(model)) is not None:
         return _load_fasttext(path)
     if model == "py3langid":
@@ -168,7 +164,6 @@ def _load_resiliparse() -> Identifier:
 
 
 def _identified(found: list[tuple[str, float]]) -> Identified:
-    """Convert pairs of name and score to columns; names that mean no language become null with a score of 0."""
     codes = [language_code(name) for name, _ in found]
     scores = [0.0 if code is None else score for code, (_, score) in zip(codes, found, strict=True)]
     return Identified(pa.array(codes, pa.string()), pa.array(scores, pa.float64()))
@@ -296,7 +291,6 @@ class IdentifyLanguage(Edit):
 
 
 def _without_capitals(texts: pa.Array) -> pa.Array:
-    """Lower-case the texts that are mostly capitals; ``texts`` are large strings without nulls."""
     in_capitals = np.empty(len(texts), np.bool_)
     find_capitals(*text_buffers(texts), load_characters("re").flags, in_capitals)
     if not in_capitals.any():

@@ -45,9 +45,7 @@ class Tag(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def parse_tag(name: str) -> Tag | None:
-    """Parse a name such as fr, fra, fra_Latn, fr-FR or zh-Hans-CN; return None if it is not a language tag.
-
-    Region and variants are ignored.
+    """Parse a name such as fr, fra, fra_Latn, fr-FR or zh-Hans-CN, without its region; return None for other names.
 
     >>> parse_tag("zh-Hans-CN")
     Tag(language='zho', script='Hans')
@@ -90,9 +88,7 @@ def language_code(name: str) -> str | None:
 
 
 def iso_639_code(name: str) -> str | None:
-    """Return the ISO 639 code of a language without a script, or None if the name is not a language code.
-
-    It has two letters if possible. Of three-letter codes, only those for private use and for no language are rejected.
+    """Return the ISO 639 code of a language without a script, of two letters if possible, or None for other names.
 
     >>> [iso_639_code(name) for name in ("eng_Latn", "zh-Hans", "cmn", "und", "xx", "qaa", "English")]
     ['en', 'zh', 'cmn', None, None, None, None]
@@ -164,11 +160,7 @@ FIELDS = tuple(
 
 
 def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Convert the content of a FineWeb-2 file to thresholds by field name; absent fields keep the stage's default.
-
-    Raises:
-        StageError: a key is unknown, or n-grams are not pairs of n and a share.
-    """
+    """Convert the content of a FineWeb-2 file to thresholds by field name; StageError for what is not of that form."""
     found: dict[str, Any] = dict(_EVERY_LANGUAGE)
     for key, value in content.items():
         if key not in FINEWEB_2_KEYS:
@@ -204,7 +196,6 @@ def read_languages(name: str) -> Languages:
 
     The fields are ``min_…``, ``max_…`` and ``stop_words`` of ``GopherQuality``, ``GopherRepetition`` and
     ``FineWebQuality``, and ``min_language_score`` for ``IdentifyLanguage``; a bound of None switches its rule off.
-    A file is read once per process, and read again when it changes.
 
     Args:
         name: one of these; the first that exists is used:
@@ -248,15 +239,12 @@ def find_language(known: Languages, name: str) -> str | None:
     """Return the entry that matches a language name of any form (fr, fra, fra_Latn, fr-FR), or None if none does.
 
     An entry of exactly that name comes first. Otherwise two-letter and three-letter codes are equivalent, and case,
-    ``-`` or ``_``, regions and variants are ignored. Entries are tried in this order:
+    ``-`` or ``_``, regions and variants are ignored. Entries are tried in this order, ties by name:
 
     1. entries for the same language. If the name has a script: an entry with that script, then one with a form of the
        same script (Hans, Hant and Hani; Kore and Hang; Aran and Arab), then one without a script. If it has none: an
        entry without a script, then one with the usual script of the language, then the only entry;
     2. the same between a macrolanguage and its main member: zh and cmn_Hani, no and nob_Latn, fa and pes_Arab.
-
-    Ties go to the first entry by name. A name with another script than all entries has no match, nor has one without a
-    script if there are several entries and the language's usual script is not among them.
 
     >>> find_language({"fra_Latn": {}, "hin_Deva": {}, "hin_Latn": {}}, "hi-IN")
     'hin_Deva'
@@ -381,11 +369,8 @@ def places_of_languages(
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Return each document's index among the known languages (-1 for another or none) and the name of its language.
 
-    If ``language`` is given, it applies to all documents; otherwise names come from the column ``language``. Names are
-    matched as by ``find_language``.
-
-    Raises:
-        StageError: the column is needed but missing, or does not hold strings.
+    If ``language`` is given, it applies to all documents; otherwise names come from the column ``language``, or
+    StageError is raised. Names are matched as by ``find_language``.
     """
     spoken = _names(table, needed_by) if language is None else pa.repeat(language, table.num_rows)
     encoded = pc.dictionary_encode(spoken)
@@ -407,16 +392,9 @@ def _names(table: pa.Table, needed_by: str) -> pa.Array:
 def language_shares(documents: Any) -> pa.Table:
     """Count the documents of each language, as in appendix D of RefinedWeb.
 
-    The table has ``language`` (string), ``documents`` (int64) and ``share`` of all documents (float64), in descending
-    order of count, then by name. en, eng, en-GB and eng_Latn are the same language; documents without a language count
-    as null.
-
-    Args:
-        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with a column
-            ``language``, such as the one of ``IdentifyLanguage``.
-
-    Raises:
-        StageError: there is no column ``language``, or it does not hold strings.
+    ``documents`` are a ``datasets.Dataset``, a crawl, or an Arrow table, with a column ``language`` of strings, or
+    StageError is raised. The table has ``language`` (string, null for none), ``documents`` (int64) and ``share`` of all
+    documents (float64), in descending order of count, then by name.
 
     >>> language_shares(pa.table({"language": ["en", "de", "eng_Latn", None]})).to_pylist()[0]
     {'language': 'en', 'documents': 2, 'share': 0.5}

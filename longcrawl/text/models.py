@@ -42,10 +42,7 @@ def name_model(instance: Any) -> None:
     """Replace a model object in the field ``model`` of a frozen dataclass with the name of a folder; keep a name.
 
     A pair of model and tokenizer, or a pipeline that has both, is saved below ``$XDG_CACHE_HOME/longcrawl``
-    (``~/.cache/longcrawl``), in a folder named after the digest of weights, configuration and tokenizer.
-
-    Raises:
-        StageError: the object is neither, or the folder cannot be written.
+    (``~/.cache/longcrawl``), in a folder named after the digest of its content; StageError for other objects.
     """
     model = instance.model
     if isinstance(model, str | os.PathLike):
@@ -227,15 +224,9 @@ def load_model(
 ) -> "Pretrained":
     """Load a model with its tokenizer, in evaluation mode; the last two models are cached until their files change.
 
-    Weights are read only from safetensors, and a model's own code is never run.
-
-    Args:
-        model: a path or a Hub id, see :func:`model_folder`.
-        task: "causal" predicts the next token, "classifier" gives logits of labels.
-        device: the device to compute on; "auto" is the GPU if there is one.
-        dtype: the type of weights and computation.
-        attention: an attention implementation of transformers, "eager" if attention weights are needed. None leaves the
-            choice to transformers, as some models support only one.
+    Weights are read only from safetensors, and a model's own code is never run. ``task`` "causal" predicts the next
+    token, "classifier" gives logits of labels. ``attention`` is an implementation of transformers, "eager" if attention
+    weights are needed; None leaves the choice to transformers, as some models support only one.
 
     Raises:
         StageError: torch is missing; there is no model, no tokenizer or no weights for the task; there is no GPU.
@@ -418,10 +409,7 @@ class Pretrained:
         ``ask`` gets the module and int64 ids [rows, tokens] on its device, and returns a tensor [rows, ...]; it is
         called without gradients and in several threads. Rows of one length share a batch only if ``decimals`` to round
         answers to are given. If a value from a batch is close to a rounding boundary, its row is computed again alone,
-        so each result equals that of the row alone.
-
-        Raises:
-            StageError: a row is longer than the model allows, the device cannot be used, or an answer is NaN.
+        so each result equals that of the row alone. StageError for a row that is too long, or an answer of NaN.
         """
         device = self.device
         if too_long := [row.shape[-1] for row in rows if row.shape[-1] > self.longest]:

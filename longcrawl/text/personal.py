@@ -35,10 +35,8 @@ from longcrawl.kernels.texts import (
 )
 
 Bytes = npt.NDArray[np.uint8]
-
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
 """Bit flags of what to search for: ``IP`` is IPv4, ``EVERY_IP`` adds what is not public, ``AMERICAN`` limits phones."""
-
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")
 OPEN_BRACKET, CLOSE_BRACKET, PERCENT, SLASH = (ord(each) for each in "[]%/")
 ZERO, ONE = ord("0"), ord("1")
@@ -80,11 +78,7 @@ def is_digit(data: Bytes, at: int, end: int) -> bool:
 
 @compiled
 def mark_at(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the ASCII character at ``at``, or the ASCII equivalent of a typographic mark, and its size in bytes.
-
-    U+00A0, U+2007, U+2009, U+200A and U+202F count as a space, and U+2010 to U+2013 as a hyphen. Other characters give
-    0, 0.
-    """
+    """Return the ASCII character at ``at``, or that of a typographic space or hyphen, and its size; 0, 0 for others."""
     if at >= end:
         return 0, 0
     if data[at] < 0x80:
@@ -131,7 +125,6 @@ def word_before(data: Bytes, at: int, start: int) -> bool:
 
 MOST_PHONE = 15  # largest number of digits of a phone number in E.164
 KEYWORD_REACH = 20  # characters before a number in which to look for a word that announces a phone number
-
 _KEYWORDS = codes("tel fon pho fax mob cel cal")
 """First three letters of words that announce a phone number: telephone, fon, phone, fax, mobile, cell, call."""
 _NUMBERED = codes("version section chapter release")  # words before dotted numbers that are not addresses
@@ -213,7 +206,6 @@ def _grouped_card(data: Bytes, at: int, end: int, sizes: tuple[int, int, int, in
 
 @compiled
 def _is_of_brand(prefix: int, size: int) -> bool:
-    """Return whether a card brand uses numbers of this size that begin with these four digits."""
     one, two, three = prefix // 1000, prefix // 100, prefix // 10
     if one == 4:
         return size in (13, 16, 19)
@@ -297,7 +289,6 @@ def iban(data: Bytes, at: int, start: int, end: int, sizes: Any) -> int:
 
 @compiled
 def _names_phone(data: Bytes, at: int, start: int) -> bool:
-    """Return whether a word before a number, on its line, announces a phone number."""
     code, reach, place = np.int64(0), KEYWORD_REACH, at
     while place > start and reach > 0:
         place -= 1
@@ -333,7 +324,6 @@ def _dialled(data: Bytes, at: int, end: int, least: int, most: int) -> int:
 
 @compiled
 def _closes(data: Bytes, at: int, end: int) -> bool:
-    """Return whether the first parenthesis is a closing one."""
     for place in range(at, end):
         if data[place] in (OPEN, CLOSE):
             return data[place] == CLOSE
@@ -587,7 +577,6 @@ def _read_groups(data: Bytes, at: int, end: int) -> Groups:
 
 @compiled
 def _is_alone(data: Bytes, first: int, stop: int, start: int, end: int) -> bool:
-    """Return whether no identifier, number or colon continues at either side."""
     if first > start and (IDENTIFIER[data[first - 1]] or data[first - 1] in (COLON, DOT)):
         return False
     if stop >= end:
@@ -623,11 +612,7 @@ def _zone_end(data: Bytes, at: int, end: int) -> int:
 
 @compiled
 def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tuple[int, int]:
-    """Return the start and end of the IPv6 address with its first colon at ``at``; both are equal if there is none.
-
-    With a gap (``::``), the first group must be in a range that IANA has assigned. Without one, some group must have
-    three digits or more, since eight pairs of digits are another kind of address.
-    """
+    """Return the start and end of the IPv6 address with its first colon at ``at``; both are equal if there is none."""
     none, first = (at, at), at
     while first > start and at - first <= 4 and HEX[data[first - 1]]:
         first -= 1
@@ -639,7 +624,7 @@ def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tupl
         return none
     is_local = 0xFE80 <= head < 0xFEC0 or head >= 0xFF00
     is_translated = head == 0x64 and second == 0xFF9B
-    if groups.gap < 0:
+    if groups.gap < 0:  # eight pairs of digits are another kind of address
         is_address = count == 8 and groups.widest >= 3
     elif groups.gap == 0:
         is_loopback = stop == first + 3 and head == 1
@@ -686,11 +671,9 @@ def _masks(data: Bytes, at: int, kinds: int) -> tuple[np.uint64, np.uint64]:
 
 @compiled
 def find_personal(data: Bytes, offsets: Any, kinds: int, sizes: Any, documents: Any, spans: Any, found: Bytes) -> int:
-    """Write the spans of personal data, document by document, and return their number.
+    """Write ``documents``, ``spans`` (first byte and end) and kinds (``found``) of personal data; return their number.
 
-    ``kinds`` are the flags of this module, combined with or. ``sizes``, uint8 [676], is the length of account numbers
-    by the two letters of a country, 0 for none. Written are ``documents``, int64 [bytes / 3 + 1], ``spans``, int64
-    [bytes / 3 + 1, 2], first byte and end in ``data``, and ``found``, uint8 [bytes / 3 + 1], the kind of each span.
+    There is room for bytes / 3 + 1. ``sizes``, uint8 [676], are lengths of account numbers by the letters of a country.
     """
     count = np.int64(0)
     for document in range(len(offsets) - 1):
@@ -752,11 +735,7 @@ def replace_spans(
     out: Bytes,
     ends: Any,
 ) -> None:
-    """Write all documents to ``out``, and their offsets in it to ``ends``, with spans replaced by words.
-
-    ``documents``, int64 [spans], and ``spans``, int64 [spans, 2], are the document, begin and end of each span in
-    ``data``. ``words``, int64 [spans], numbers the word in ``letters`` and ``bounds`` that replaces it.
-    """
+    """Write all documents to ``out``, their offsets to ``ends``, with spans replaced by ``words`` of ``letters``."""
     span, place = 0, np.int64(0)
     ends[0] = 0
     for document in range(len(offsets) - 1):
@@ -778,9 +757,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
 """Kinds of personal data, with their default replacements."""
 
 _BITS = {"email": EMAIL, "phone": PHONE, "ip": IP, "card": CARD, "iban": IBAN}
-
 PERSONAL_DATA = "personal_data"  # name of the column that the policy "tag" adds, list<struct<kind, start, end>>
-
 TAG_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -898,17 +875,12 @@ class PersonalData(Edit):
     def preset(cls, name: str, **changes: Any) -> "PersonalData":
         """Return a stage with published settings; ``changes`` override its fields.
 
-        * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter) replaces mail addresses and public IPv4 addresses.
-          FineWeb alternates between two mail addresses and six IP addresses, which depends on the order of documents;
-          this preset uses one of each, the IP address from the range for documentation (RFC 5737).
+        * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter) replaces mail addresses and public IPv4 addresses,
+          by one of each; FineWeb alternates between several, which depends on the order of documents.
         * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``) replaces mail addresses, IPv4
           addresses of any range and North American phone numbers, and removes documents with more than five of them.
 
-        Both find these kinds by the rules of this class; the original patterns take express@2.0.0rc3 for a mail
-        address, 7.2.2.8 of a section for an IP address, and ten digits of a longer number for a phone number.
-
-        Raises:
-            StageError: there is no such preset; the message lists the known ones.
+        Both find these kinds by the rules of this class, with fewer false matches than the original patterns.
         """
         return cls(**preset_fields(cls, name, changes))
 

@@ -30,7 +30,6 @@ from longcrawl.text.languages import find_language, places_of_languages
 Points = npt.NDArray[np.uint32]
 Doubles = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.uint16]
-
 CHARACTERS, LINES, RAW_WORDS, LETTER_WORDS, CAPITAL_WORDS, STOP_WORDS = range(6)
 SENTENCES, SYMBOLS, BRACES, ELLIPSIS_LINES, WORDS, WORD_CHARACTERS, IN_SENTENCE = range(6, 13)
 """Columns of counts per document; ``IN_SENTENCE`` is a state: whether the sentence has had a word character."""
@@ -38,13 +37,10 @@ UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(13, 18)
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
 MEASURES = TOP_2_GRAM + NGRAMS
 """Number of columns per document; each named n-gram column is followed by those of the next n."""
-
 TERMINAL_LINE, JAVASCRIPT, LINE_WORDS, NUMERIC_FRACTION, BULLET_LINE, UPPER_FRACTION = range(6)
 """Columns of the line values, in the order of ``LINE_SIGNALS``."""
-
 _U = np.uint64
 BLOCK = 4096  # code points decoded at a time, few enough for the processor's L1 cache
-
 NEWLINE, ELLIPSIS = 0x0A, 0x2026
 _DOT, _NUMBER_SIGN, _OPEN, _CLOSE, _I, _S, _M = b".#{}ism"
 _LOREM, _IPSUM = (np.frombuffer(word, np.uint8) for word in (b"lorem", b"ipsum"))
@@ -82,7 +78,6 @@ def make_scratch(longest: int) -> Scratch:
 
 @compiled
 def _key(normal: Points, start: int, stop: int) -> np.uint64:
-    """Return the key of a word that is not ASCII or has over eight characters: a hash with its top bit set."""
     found = _SEED
     for at in range(start, stop):
         found = (found ^ _U(normal[at])) * _PRIME
@@ -172,7 +167,6 @@ def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary,
 
 @compiled
 def _is_final_sigma(flags: Flags, at: int, count: int) -> bool:
-    """Return whether a capital sigma follows a cased character and precedes none; ignorable ones are skipped."""
     before = at - 1
     while before >= 0 and flags[before] & kind.IGNORABLE:
         before -= 1
@@ -349,7 +343,6 @@ def _lorem_ipsum(scratch: Scratch, words: int) -> int:
 
 @compiled
 def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases, language: int) -> int:
-    """Count the occurrences of phrases in the language's list, compared word by word."""
     listed, ids, firsts = scratch.repeats.gram_counts, scratch.repeats.ids, scratch.repeats.firsts
     starts, normal, vocabulary = scratch.starts, scratch.normal, phrases.vocabulary
     total, met = 0, False
@@ -373,10 +366,9 @@ def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases,
 
 @compiled
 def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scratch, measured: Any) -> None:
-    """Write the counts and the line signals of every document to ``measured``; its ``rows`` and ``sums`` must be zeros.
+    """Write counts and line signals to ``measured``, a ``Counted``; its ``rows`` and ``sums`` must be zeros.
 
-    ``languages``, int32 [2, documents], are the numbers of each document's list of stop words and of phrases, -1 for
-    none. ``tables`` are a ``Tables``, ``measured`` a ``Counted``, and ``scratch`` buffers for the longest document.
+    ``languages``, int32 [2, documents], are the numbers of each document's list of stop words and of phrases, or -1.
     """
     line, values, sums = np.int64(0), measured.values, measured.sums
     scratch.starts[0] = 0
@@ -403,11 +395,7 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
 
 
 def model_scores(path: str, texts: pa.Array) -> Doubles:
-    """Return the probability that each document is of the wanted kind, NaN for an empty one.
-
-    As in RedPajama-V2, the model gets the lines joined by spaces, its best label counts, and the score has 8 digits.
-    ``cc`` is the label of ordinary crawl text; every other label is of the wanted kind.
-    """
+    """Return the probability that each document is of the wanted kind (not ``cc``), 8 digits; NaN for an empty one."""
     model = read_model(path)
     scores = score_texts(model, join_lines(texts), range(len(model.labels))).astype(np.float64)
     # Of equally probable labels, fastText takes the last.
@@ -435,8 +423,7 @@ _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
 class Signals(Rewrite):
     r"""Add the column ``signals``: RedPajama-V2's quality signals, equal to the release's in every digit.
 
-    The column has the same type as that of the source ``redpajama-v2``, so ``SignalRules`` and ``MinWords`` work on
-    documents of any source. Existing columns ``signals`` and ``line_signals`` are replaced. These values are null:
+    ``SignalRules`` and ``MinWords`` then work on documents of any source. Existing columns are replaced. Null are:
 
     * for an empty document, those that the release leaves null; for a document with null text, all;
     * ``rps_doc_stop_word_fraction`` without ``stop_words`` for the document's language. The release used the lists of
@@ -528,7 +515,6 @@ class Signals(Rewrite):
         return {f"rps_doc_ml_{name}_score": path for name, path in paths.items() if path is not None}
 
     def _languages(self, table: pa.Table, known: _Languages) -> npt.NDArray[np.int32]:
-        """Return the index of each document's language in both lists, int32 [2, documents], -1 for others."""
         if self.language is None and "language" not in table.column_names:
             return np.full((2, table.num_rows), -1, np.int32)
         either = sorted({name for languages in known for name in languages})
@@ -608,7 +594,6 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], tables: Tables) 
 
 
 def _document_signals(measured: Counted) -> dict[str, Doubles]:
-    """Compute signals from counts by RedPajama-V2's definitions; NaN means null."""
     rows = measured.rows
     length, lines, raw, words = (rows[:, at] for at in (CHARACTERS, LINES, RAW_WORDS, WORDS))
     characters = rows[:, WORD_CHARACTERS]
@@ -659,7 +644,6 @@ def _spans(measured: Counted, name: str) -> pa.Array:
 
 
 def _nullable(values: Any, rows: int) -> pa.Array:
-    """Convert values to a float64 array with null for NaN; None becomes ``rows`` nulls."""
     if values is None:
         return pa.nulls(rows, pa.float64())
     if isinstance(values, pa.Array):

@@ -229,7 +229,6 @@ def _words(content: bytes) -> Iterator[bytes]:
 
 
 def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the held-out texts: for each label, the share with the smallest keyed hashes."""
     hashes = keyed_hash((text.digest for text in texts), f"{_PURPOSE}.held_out", seed)
     chosen = np.zeros(len(texts), np.bool_)
     for label in range(len(labels)):

@@ -42,11 +42,7 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
-    """Yield the batches of a dataset, a crawl or an Arrow table; without documents, one empty batch with the columns.
-
-    Raises:
-        StageError: ``documents`` is none of these, or several splits.
-    """
+    """Yield the batches of a dataset, a crawl or an Arrow table (or StageError); one empty batch without documents."""
     if isinstance(documents, pa.Table):
         yield documents
         return
@@ -68,11 +64,7 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
     """Draw a histogram of each rule's values, with kept and removed documents in different colours.
 
     The outermost bins also count the values beyond the 1st and the 99th percentile. A dashed line marks the threshold,
-    unless it differs by language. The result is a matplotlib ``Figure``. The other arguments are those of
-    :func:`rule_values`.
-
-    Raises:
-        StageError: matplotlib is not installed, or no document has a value.
+    unless it differs by language. The result is a matplotlib ``Figure``; StageError without matplotlib, or any value.
     """
     try:
         from matplotlib.figure import Figure

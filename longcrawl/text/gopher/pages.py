@@ -100,7 +100,6 @@ def _lower_key(key: np.uint64) -> np.uint64:
 
 @compiled
 def _place_short(keys: Any, language: int, key: np.uint64) -> int:
-    """Return the slot of a short word in the hash table of its language, or an empty slot."""
     at = np.int64(key * GOLDEN >> _U(32)) & keys.shape[1] - 1
     while (keys[language, at] != 0) & (keys[language, at] != key):
         at = (at + 1) & keys.shape[1] - 1
@@ -192,11 +191,7 @@ def measure_pages(
     spelling: Spelling,
     rows: Any,
 ) -> None:
-    """Write the counts of every document to ``rows``, float64 [documents, COLUMNS], which must be zeros.
-
-    ``what`` and ``short_line`` are those of :class:`Asked`. ``languages``, int32 [documents], is the language whose
-    stop words to count, -1 for none. ``page`` and ``spelling`` are buffers for the longest document.
-    """
+    """Write the counts that are :class:`Asked` for to ``rows``, float64 [documents, COLUMNS], which must be zeros."""
     next_break = np.int64(0)
     for document in range(len(texts.offsets) - 1):
         row = rows[document]
@@ -244,10 +239,7 @@ class Asked(NamedTuple):
 
 
 def count_pages(texts: pa.Array, asked: Asked, words: Words = "whitespace") -> Doubles:
-    """Return the counts of valid texts: float64, shape (columns, documents), numbered as in ``words.py``.
-
-    ``texts`` are large strings; a null text is counted as an empty one. ``words`` are those of scripts without spaces.
-    """
+    """Return the counts of valid large strings, null as empty: float64 (columns, documents), as in ``words.py``."""
     batch = _batch(texts, words)
     languages = np.full(len(texts), -1, np.int32) if asked.languages is None else asked.languages
     reading, stop_words = READINGS[asked.definitions], _stop_words(tuple(asked.stop_words), asked.definitions)
@@ -276,13 +268,11 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
 
 
 def _batch(texts: pa.Array, words: Words) -> Any:
-    """Return the texts in the form that kernels read, with word breaks for "icu"."""
     batch = Texts(*text_buffers(texts), load_reading_characters(), _MODES[words], np.zeros(0, np.int64))
     return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
 
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
-    """Return the bytes, ascending, at which ICU begins a word within runs of scripts without spaces."""
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
         found, _ = read_words(batch, document, 0, page)
@@ -328,7 +318,6 @@ def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) ->
 def _short_words(
     languages: int, numbers: Mapping[tuple[int, str], int]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """Return the hash tables ``short_keys`` and ``short_numbers`` of ``StopWords``."""
     short = {
         (each[0], pack_word(each[1].encode())): numbers[each] for each in numbers if len(each[1].encode()) <= PACKED
     }
@@ -344,10 +333,7 @@ def _short_words(
 
 
 def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: int = 0) -> list[Span]:
-    """Return the places in a text that a rule refers to: offsets in characters, sorted, without overlaps.
-
-    A rule with a minimum refers to what lacks it: lines without a terminal mark, words without a letter. A rule such as
-    a count of all words has no places.
+    """Return the places in a text that a rule (a minimum: its lack) refers to: sorted offsets without overlaps.
 
     >>> find_marks("One # and ## more.", "max_hash_ratio")
     [(4, 5), (10, 11), (11, 12)]
@@ -425,7 +411,6 @@ def _duplicates(page: _Text, spans: list[Span]) -> list[Span]:
 
 
 def _top_ngram(page: _Text, n: int) -> list[Span]:
-    """Return all occurrences of the most frequent n-gram (the first of equals), or nothing if none repeats."""
     grams = _ngrams(page, n)
     # Counters preserve the order of first occurrences, and max returns the first of equals.
     top, times = max(Counter(grams).items(), key=itemgetter(1), default=((), 0))

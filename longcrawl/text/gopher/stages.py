@@ -323,9 +323,9 @@ class GopherRepetition(TextRules):
     Curator also finds its top n-gram inside words, but not across line ends; in a text of fewer than n words, its share
     of n-grams is 1.
 
-    Some differences remain. datatrove uses spaCy's words, and DCLM uniseg's; here ``words`` defines a word, so a word
-    after a quotation mark does not count for ``dclm``. Among equally frequent n-grams, NeMo Curator's choice is random;
-    here it is the first. If a project divides by zero, the share is 0. ``explain`` marks places by the paper alone.
+    Some differences remain. datatrove uses spaCy's words, and DCLM uniseg's; here ``words`` defines a word. Among
+    equally frequent n-grams, NeMo Curator's choice is random; here it is the first. ``explain`` marks places by the
+    paper alone.
     """
 
     max_duplicate_lines: float | None = 0.3
@@ -352,9 +352,7 @@ class GopherRepetition(TextRules):
 
 @stage
 class FineWebQuality(TextRules):
-    """Keep documents whose lines look like prose, by FineWeb's own rules (Penedo et al. 2024).
-
-    Blank lines do not count; other lines include the white space around them, as in FineWeb. The rules:
+    """Keep documents whose lines look like prose, by FineWeb's own rules (Penedo et al. 2024), without blank lines.
 
     * ``min_terminal_lines``: share of lines whose last character ends a sentence in some script (Unicode's
       Sentence_Terminal);

@@ -50,33 +50,23 @@ from longcrawl.text.gopher.words import (
 
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 """A name of a project (or the paper) whose definitions of Gopher's rules apply."""
-
 Share = tuple[int, int | None]  # the column of a count, and the column that it is divided by, if any
-
 ALL_WORDS = 0  # value for all words, in place of the flag of the words to count (``TEXTUAL`` or ``ALPHANUMERIC_FIRST``)
-
 MEAN, MEDIAN = range(2)  # averages of the length of words
-
 APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
 """Counts of # and ellipses: two; one that includes ``. . .``; words that contain one; words that are mostly these."""
-
 DISTINCT, OCCURRENCES = range(2)  # counts of stop words: distinct ones, or all occurrences
 AS_LISTED, LOWERED = range(2)  # spelling of stop words: as listed, or in lower case
-
 UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
 """Kinds of lines: those of ``str.splitlines``; not blank, without or with white space around them; ``\\n+`` apart."""
-
 BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = range(4, 9)
 """Kinds of paragraphs: between blank lines; two or more newlines of the stripped text; pairs of newlines; none."""
-
 FIRST, LONGEST = range(2)  # choice among equally frequent n-grams
 REPEATED_ONLY, ONCE_TOO = range(2)  # whether a most frequent n-gram that occurs once counts
 IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
 """Size of the most frequent n-gram: characters of its words; also spaces; also spaces, at every place in the text."""
-
 UNION, SKIP, SUM, LATER = range(4)
 """Counts of repeated n-grams: words that they cover; later ones without overlaps; all; words that later ones cover."""
-
 NOTHING, EVERYTHING = range(2)  # share of n-grams in a text of fewer than n words: 0 or 1
 
 
@@ -248,7 +238,6 @@ def _is_blank(page: Page, line: int) -> bool:
 
 @compiled
 def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) -> int:
-    """Write a segment of lines if there may be another one like it; return the new number of segments."""
     line = first
     while line + 1 < stop and _is_blank(page, line):
         line += 1
@@ -343,10 +332,7 @@ def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def count_segments(texts: Texts, page: Page, found: Found, cut: int, row: Any) -> None:
-    """Write to ``row``, float64 [6], the lines or paragraphs and their characters: all, repeated ones, and later ones.
-
-    The ``repeats`` of ``page`` are overwritten.
-    """
+    """Write to ``row``, float64 [6], lines or paragraphs and their characters: all, repeated ones, and later ones."""
     kept, segments, total = _find_segments(page, found, cut)
     ids, counts, firsts = page.repeats.ids, page.repeats.counts, page.repeats.firsts
     begins, ends = page.segment_begins, page.segment_ends
@@ -429,7 +415,6 @@ def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
 
 @compiled
 def _count_unicode_lines(texts: Texts, page: Page, found: Found, reading: Reading, row: Any) -> None:
-    """Count all lines of ``str.splitlines``, and those with bullets or endings once stripped."""
     data, words, at, first = texts.data, found.words, found.begin, 0
     for word in range(words + 1):
         stop = page.word_begins[word] if word < words else found.end
@@ -746,7 +731,6 @@ def count_skipped(texts: Texts, page: Page, words: int, spelling: Spelling, row:
 
 @compiled
 def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
-    """Return whether the bytes from ``begin`` on are also at another place."""
     same = 0
     while same < size and data[at + same] == data[begin + same]:
         same += 1
@@ -784,7 +768,6 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
 
 @compiled
 def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> int:
-    """Return the most frequent n-gram; ties go to the longest one, then to the first."""
     counts, firsts = page.repeats.gram_counts, page.repeats.gram_firsts
     best = 0
     for gram in range(1, found):

@@ -1,11 +1,7 @@
 """Kernels that split raw text into words, lines and paragraphs.
 
 White space (``str.isspace``) separates words. In scripts that are written without spaces, a word is the whole run, each
-character, or the part between given breaks. Words remain bytes: only characters beyond ASCII are decoded, and a word of
-up to seven bytes is its own key.
-
-Properties of characters come from Python's ``str`` and ``unicodedata``, so rules follow the Unicode version of this
-Python.
+character, or the part between given breaks. Rules follow the Unicode version of this Python.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -297,8 +293,7 @@ def find_words(  # noqa: C901, PLR0915  # separate functions would have to share
 ) -> tuple[Found, int]:
     """Write the begin and end of words and lines of a document to ``page``, 64 bytes at a time.
 
-    ``next_break`` is the index of the first break that is not before the document. Return the size of the document, and
-    the next break.
+    ``next_break`` is the first break that is not before the document. Return the document's size, and the next break.
     """
     data, flag_of, cuts_runs = texts.data, texts.flags, texts.mode != WHOLE_RUNS
     begin, end = texts.offsets[document], texts.offsets[document + 1]

@@ -36,11 +36,7 @@ class Presets(NamedTuple):
         return (name,) if name is not None and name.endswith(_ENDINGS) else ()
 
     def read(self, name: str) -> Any:
-        """Return the parsed content of a shipped file, given its name, or of a user's file, given its path.
-
-        Raises:
-            StageError: there is no such file, or it is not valid YAML.
-        """
+        """Return the content of a shipped file, by name, or of a user's file, by path; StageError for invalid YAML."""
         try:
             return load_yaml(self._text(name))
         except yaml.YAMLError as error:
