@@ -584,7 +584,7 @@ _FINISH = _U(0xFF51AFD7ED558CCD)
 
 _DOT, _SLASH, _COLON, _AT, _PERCENT = ord("."), ord("/"), ord(":"), ord("@"), ord("%")
 _TWO = ord("2")
-_QUESTION, _NUMBER_SIGN = ord("?"), ord("#")
+_BACKSLASH, _QUESTION, _NUMBER_SIGN = ord("\\"), ord("?"), ord("#")
 _OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), ord("*")
 _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
 
@@ -598,7 +598,6 @@ _OF_SCHEME, _UNRESERVED, _OF_HOST = _one_of(_WORD + "+-."), _one_of(_WORD + "-._
 _OF_HOST[128:] = True
 _IS_SLASH = _one_of("/\\")  # browsers take a backslash for a slash
 _HEX_VALUE = np.array([int(chr(byte), 16) if chr(byte) in string.hexdigits else -1 for byte in range(256)], np.int64)
-_ENDS_HOST = _one_of("/?#\\")
 _ENDS_STEP = _one_of("/?#&;")  # the text before these may be listed as an address, with everything below it
 
 
@@ -683,7 +682,7 @@ def find_authority(data: Bytes, start: int, stop: int) -> Any:
             return start, start, start, start, stop
         first = start
     after = first
-    while after < stop and not _ENDS_HOST[data[after]]:
+    while after < stop and data[after] not in (_SLASH, _QUESTION, _NUMBER_SIGN, _BACKSLASH):
         after += 1
     host, last = _without_user_and_port(data, first, after)
     return host, last, after, first, stop
