@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.places import replay
-from longcrawl.dedup import evaluation_sets
-from longcrawl.dedup.decontaminate import PRESETS, widen
-from longcrawl.dedup.evaluation_sets import Ngrams, read_evaluation_set
+from longcrawl.dedup import decontaminate
+from longcrawl.dedup.decontaminate import PRESETS, Ngrams, read_evaluation_set, widen
 from longcrawl.errors import FormatError, LedgerError, StageError, TokenizerError
 from longcrawl.run.recipe import parse_recipe
 
@@ -225,7 +224,7 @@ def test_an_index_is_made_once_and_again_where_a_set_or_the_index_changes(exam, 
     pickle.loads(pickle.dumps(stage)).prepare()
     assert (folder / "index.json").stat().st_mtime_ns == made
     (folder / "positions.npy").write_bytes(b"not an array")
-    evaluation_sets.kept_index([read_evaluation_set(exam, ())], Ngrams(8, "word", "gpt2"))
+    decontaminate.kept_index([read_evaluation_set(exam, ())], Ngrams(8, "word", "gpt2"))
     assert (crawl_of() | stage).data["id"][:] == ["clean"]
     Path(exam).write_text(json.dumps({"question": SECOND}) + "\n")
     assert (crawl_of() | stage).data["id"][:] == ["clean", "verbatim", "shouted", "half"]

@@ -359,7 +359,7 @@ OWN: dict[str, str] = {
     "longcrawl/core/sources.py:_CREDENTIAL": "names of options that a user types",
     "longcrawl/run/engines/spark.py:ERROR": "errors of workers of a run",
     "longcrawl/run/engines/spark.py:_open_session": "the Spark master that a user types",
-    "longcrawl/sources/path_lists.py:_SLICE": "the slice of a list that a user types",
+    "longcrawl/sources/warc/source.py:_SLICE": "the slice of a list that a user types",
     "longcrawl/run/first_recipe.py:_DATASET": "names of datasets",
     "longcrawl/run/first_recipe.py:_PAGE": "addresses of pages of datasets",
     "longcrawl/run/first_recipe.py:_RECTANGLE": "names of files",

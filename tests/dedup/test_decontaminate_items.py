@@ -10,8 +10,8 @@ from datasets import Dataset, DatasetDict
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longcrawl.dedup import evaluation_sets
-from longcrawl.dedup.evaluation_sets import EvaluationSet, Ngrams, read_evaluation_set
+from longcrawl.dedup import decontaminate
+from longcrawl.dedup.decontaminate import EvaluationSet, Ngrams, read_evaluation_set
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -82,8 +82,8 @@ def test_passages_equal_those_of_a_dictionary_of_all_ngrams(tmp_path_factory, ma
     items, texts = made
     folder = tmp_path_factory.mktemp("index")
     ngrams = Ngrams(n, "word", "gpt2")
-    evaluation_sets.write_evaluation_index(folder, [EvaluationSet("set", pa.array(items, pa.large_string()))], ngrams)
-    found = evaluation_sets.open_evaluation_indexes(ngrams, str(folder)).find(pa.array(texts, pa.large_string()), least)
+    decontaminate.write_evaluation_index(folder, [EvaluationSet("set", pa.array(items, pa.large_string()))], ngrams)
+    found = decontaminate.open_evaluation_indexes(ngrams, str(folder)).find(pa.array(texts, pa.large_string()), least)
     passages, greatest = naive_find(texts, items, n, least)
     rows = zip(found.rows.tolist(), *found.places.T.tolist(), found.items.to_pylist(), strict=True)
     assert list(rows) == passages
@@ -130,5 +130,5 @@ def test_texts_inside_of_lists_and_structs_are_lines_of_an_item(name):
     row, item = NESTED[name]
     made = pa.Table.from_pylist([row])
     for columns in ((), tuple(row)):
-        kept = evaluation_sets.keep_dataset(Dataset(made))
+        kept = decontaminate.keep_dataset(Dataset(made))
         assert read_evaluation_set(kept, columns).items.to_pylist() == [item]
