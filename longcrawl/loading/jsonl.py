@@ -5,9 +5,6 @@ own. So a place in the sequence of samples is a block and a number. The number o
 it is tokenised. Therefore every rank tokenises every block, and the length of the feed is unknown.
 
 Source: GPT-Simple's data pipeline, format "jsonl".
-
-Blocks of compressed and remote files are read one after the other, from the file's beginning; those of a plain local
-file can be read on their own.
 """
 
 import os
@@ -16,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +27,7 @@ from longcrawl.kernels.keyed_hash import KeyedOrder, file_order
 from longcrawl.loading.feed import Batch, Feed, Origin, Status, TokenFacts, changed_values, data_changes, data_identity
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading.window_files import TokenFile, file_sizes
-from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
+from longcrawl.sources.blocks import RECORD_BYTES, line_end, read_blocks, stop_at, too_long
 from longcrawl.sources.compressed import stored_compression
 from longcrawl.sources.files import DamagedFileError, absolute, has_ending, named_parts
 from longcrawl.sources.json_lines import parse_object, read_lines
@@ -45,7 +42,7 @@ ShuffleJson = Literal["none", "files", "blocks"]
 EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".zst"))
 
 STEP = 1 << 16
-"""Bytes searched for a line feed at a time."""
+"""Bytes of a block of lines that are only counted."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class Block:
     Attributes:
         file: index of the file in the order of the epoch; 0 if blocks are shuffled.
         number: index of the block in its file or, if blocks are shuffled, in the order of all blocks.
-        part: the file, and its name.
         start, stop: byte range, counted in the uncompressed file.
         content: the lines, or None to read them from ``start`` to ``stop``.
         damage: reason why the file ends here or a line is lost; "" for no damage.
@@ -220,29 +216,11 @@ def _is_seekable(path: str) -> bool:
 def _block_bounds(path: str, block_bytes: int) -> Longs:
     """Return the starts of a plain file's blocks, and its end, cut as :func:`read_blocks` cuts them."""
     bounds, size = [0], Path(path).stat().st_size
-    with Path(path).open("rb") as opened:
-        while size - bounds[-1] > block_bytes:
-            bounds.append(_cut(opened, bounds[-1], bounds[-1] + block_bytes))
+    content = memoryview(np.memmap(path, np.uint8, "r")) if size else memoryview(b"")
+    while size - bounds[-1] > block_bytes:
+        rest = content[bounds[-1] :]
+        bounds.append(bounds[-1] + (line_end(rest, block_bytes) or len(rest)))
     return np.array(bounds + [size] * (bounds[-1] < size), np.int64)
-
-
-def _cut(opened: BinaryIO, start: int, stop: int) -> int:
-    """Return the end of the last line that ends before ``stop``, or of the first one after it if there is none."""
-    last = stop
-    while last > start:
-        first = max(last - STEP, start)
-        opened.seek(first)
-        found = opened.read(last - first).rfind(b"\n")
-        if found >= 0:
-            return first + found + 1
-        last = first
-    opened.seek(stop)
-    while piece := opened.read(STEP):
-        found = piece.find(b"\n")
-        if found >= 0:
-            return stop + found + 1
-        stop += len(piece)
-    return stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +228,6 @@ class EncodedBlock:
     """Documents of a block as entries of a token shard, and its unreadable lines.
 
     Attributes:
-        block: the block, without its content.
         tokens: tokens of all entries, uint16 or uint32.
         ends: int64 [entries], exclusive end of each entry.
         overlaps: int64 [entries], number of tokens at the start of each entry that repeat the entry before it.
@@ -445,9 +422,9 @@ class Jsonl(Feed):
         return origins
 
     def _step(self, step: int, blocks: Iterable[tuple[int, EncodedBlock]]) -> _Step:
-        for found in self._steps(step, _Place(), blocks, skipped=step):
-            return found
-        raise IndexError(f"{self.path} has no step at sample {step:,}")
+        if (found := next(self._steps(step, _Place(), blocks, skipped=step), None)) is None:
+            raise IndexError(f"{self.path} has no step at sample {step:,}")
+        return found
 
     def pieces(self, worker: int, workers: int) -> Iterator[tuple[int, EncodedBlock]]:
         """Yield the epoch and the tokens of every ``workers``-th remaining block, starting with the current one."""
