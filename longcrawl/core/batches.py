@@ -1,7 +1,7 @@
 """Batches of documents: columns, the checks of rules, and calls by `datasets`.
 
 `datasets` uses any return value of a ``.filter`` function as a mask, so a table of three columns would keep three
-documents. Arguments do not tell which method calls a stage, so it inspects the calling frames once per batch.
+documents. So a stage inspects the calling frames once per batch.
 """
 
 import inspect
@@ -218,8 +218,8 @@ class Caller:
 class Batch:
     """A batch in any format of `datasets`, as an Arrow table, which also converts the stage's result back.
 
-    Formats change values, such as float64 to float32 in "numpy". So the table is the unformatted one if `datasets` has
-    it, and columns that a stage does not change are returned as they were passed in.
+    Formats change values, such as float64 to float32 in "numpy". So the table is the unformatted one if known, and
+    columns that a stage does not change are returned as they were passed in.
     """
 
     def __init__(

@@ -102,8 +102,6 @@ def _longest_run(text: str) -> int:
 
 OFF = "HF_DATASETS_DISABLE_PROGRESS_BARS"
 _TRUE = ("1", "ON", "YES", "TRUE")
-
-
 LINE_SECONDS = 10
 """Seconds between two lines of progress in a file or pipe."""
 
@@ -111,20 +109,16 @@ LINE_SECONDS = 10
 class _Lines:
     """Standard error for a bar of tqdm that no terminal shows: a line for each state."""
 
-    def __init__(self) -> None:
-        self._last = ""
+    _last = ""
 
     def write(self, text: str) -> None:
-        line = " ".join(text.replace(_CURSOR_UP, "").replace(", ? left", "").split())
+        line = " ".join(text.replace("\x1b[A", "").replace(", ? left", "").split())
         if line not in ("", self._last):
             show(line, error=True)
             self._last = line
 
     def flush(self) -> None:
         """Do nothing: each line is flushed."""
-
-
-_CURSOR_UP = "\x1b[A"
 
 
 def progress_bar(*shown: Any, **options: Any) -> Any:
@@ -170,8 +164,8 @@ Cell = str | float | tuple[str, ...] | None
 class Column(NamedTuple):
     """A table column; ``kind`` decides its alignment and the format of its numbers.
 
-    A ``count`` has thousands separators. A ``share`` of 0 to 1 is a percentage. A ``bar`` has the length of a share and
-    is left out of Markdown. A ``name`` is shortened to ``LONGEST_NAME`` characters.
+    A ``share`` of 0 to 1 is a percentage. A ``bar`` has the length of a share and is left out of Markdown. A ``name``
+    is shortened to ``LONGEST_NAME`` characters.
     """
 
     title: str
@@ -293,9 +287,7 @@ def display_width(text: str) -> int:
     >>> display_width("word"), display_width("語"), display_width("e\u0301")
     (4, 2, 1)
     """
-    if text.isascii():
-        return len(text)
-    return sum(map(_letter_width, text))
+    return len(text) if text.isascii() else sum(map(_letter_width, text))
 
 
 def _letter_width(letter: str) -> int:
@@ -325,10 +317,6 @@ def _written(cell: Cell, column: Column, medium: _Medium) -> str:
     return percent(cell, medium.unit) if column.kind == "share" else f"{cell:,}"
 
 
-def _in_markdown(text: str) -> str:
-    return code(text) if isinstance(text, Code) else plain(text)
-
-
 def _in_html(text: str) -> str:
     return html.escape(one_line(text))
 
@@ -345,7 +333,7 @@ def _html_bar(length: float) -> str:
 
 
 _TERMINAL = _Medium(one_line, _blocks)
-_MARKDOWN = _Medium(_in_markdown, _blocks)
+_MARKDOWN = _Medium(lambda text: code(text) if isinstance(text, Code) else plain(text), _blocks)
 _HTML = _Medium(_in_html, _html_bar)
 
 

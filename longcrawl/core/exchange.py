@@ -1,11 +1,8 @@
 """Engines and exchanges: tasks, and the regrouping of rows between tasks.
 
 A task reads files and writes whole files, its marker last. Tasks run in any order, at least once, and perhaps twice at
-the same time. No file of a run depends on the engine, the number of processes or a host, so another engine can finish
-the run.
-
-Documents are numbered: those of a group are consecutive, in the order of inputs and rows. Exchanged rows refer to a
-document by its number, 8 bytes.
+the same time. No file of a run depends on the engine or the number of processes, so another engine can finish the run.
+Documents are numbered: those of a group are consecutive, in the order of inputs and rows.
 """
 
 import json

@@ -199,9 +199,7 @@ class RemovalRates(Tabular):
 
 
 def value_tables(funnel: Funnel) -> list[Table]:
-    """Return a table for each column whose values a stage has counted, such as languages in RefinedWeb's Appendix D.
-
-    A column without any value has no table.
+    """Return a table for each column with values that a stage counted, such as languages in RefinedWeb's Appendix D.
 
     >>> from longcrawl.core.funnel import FunnelRow
     >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})

@@ -13,14 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.display import Column, Table, Tabular, counted, figure
-from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, edit_rows, leaves_text
+from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, edit_rows, leaves_text, list_by_document
 from longcrawl.core.stages import REMOVAL_SCHEMA, VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.core.word_diff import WordDiff, diff_words
 from longcrawl.errors import LedgerError, as_lines, one_line, unreadable
@@ -288,7 +287,8 @@ def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
         verdicts = first_failure(documents.num_rows, checks)
         for name in VERDICT_SCHEMA.names:
             documents = documents.append_column(_VERDICT + name, verdicts[name])
-    return documents.append_column(_PLACES, _beside(places, table.num_rows))
+    columns = {field.name: places[field.name].combine_chunks() for field in _FIELDS}
+    return documents.append_column(_PLACES, list_by_document(places["document"].to_numpy(), columns, table.num_rows))
 
 
 def split_traced(data: "Dataset", label: str) -> Traced:
@@ -308,13 +308,6 @@ def split_traced(data: "Dataset", label: str) -> Traced:
         named = _rows(data, [name for name in ("id",) if name in data.column_names])
         edits = Edits(edit_rows(named, places, label), count_edits(places))
     return Traced(data.remove_columns([*beside, _PLACES]), verdicts, edits)
-
-
-def _beside(places: pa.Table, documents: int) -> pa.Array:
-    offsets = np.zeros(documents + 1, np.int64)
-    np.cumsum(np.bincount(places["document"].to_numpy(), minlength=documents), out=offsets[1:])
-    columns = [pa.concat_arrays([pa.array([], field.type), *places[field.name].chunks]) for field in _FIELDS]
-    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=_FIELDS))
 
 
 def _rows(data: "Dataset", columns: list[str]) -> pa.Table:

@@ -1,8 +1,7 @@
 """Interfaces of outputs, which write documents in a format, and of results, which describe and check written ones.
 
-Writing has two passes, so that memory is bounded for any size. First each part *spills* its documents. Then ``plan``
-lists tasks, each of which writes one file or shard, and ``finish`` writes the description of the whole. All steps can
-be repeated after a crash: finished work is kept, and the bytes are the same.
+Writing has two passes, so that memory is bounded. First each part *spills* its documents. Then ``plan`` lists tasks,
+each of which writes one file or shard, and ``finish`` writes the description of the whole. All steps can be repeated.
 """
 
 import importlib
@@ -251,7 +250,7 @@ class Result(ABC):
     """Base of results: everything about a format other than writing it, such as cards, verification and inspection.
 
     The argument ``described`` of its methods is the description that the writer's ``finish`` returned. A run has its
-    output in the directory ``name``. Another package has ``card.md`` beside this class.
+    output in the directory ``name``.
     """
 
     name: ClassVar[str]

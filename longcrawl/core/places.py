@@ -142,8 +142,8 @@ def make_places(
 ) -> pa.Table:
     """Make a table of places, ``PLACE_SCHEMA``.
 
-    ``documents`` is int64 [n], ascending; ``places`` int64 [n, 2], start and end. ``rules`` and ``replaced_by`` are one
-    for all places or one per place. ``origins`` are ``span``, ``also_id`` and ``also_span`` if they are known.
+    ``documents`` is int64 [n], ascending; ``places`` int64 [n, 2], start and end. ``origins`` are ``span``, ``also_id``
+    and ``also_span`` if they are known.
     """
     count = len(documents)
     columns = {

@@ -150,10 +150,9 @@ class BadFiles:
 
 
 class LostRecords:
-    """Collector of the unreadable records of one file, which are reported together after the file has been read.
+    """Collector of the unreadable records of one file, for one report at its end, or SourceError at the first.
 
-    Under the policy "error", the first one raises SourceError. ``consequence`` ends the report with the effect on the
-    other records. ``explain`` adds advice to the first reason.
+    ``consequence`` ends the report with the effect on the other records. ``explain`` adds advice to the first reason.
     """
 
     def __init__(
@@ -305,8 +304,8 @@ def check_fields_named(
 ) -> Iterator[pa.Table]:
     """Yield the tables of a part, and check before the first one that the input has all fields named by settings.
 
-    Other parts of the input, ``every_part``, are read only if the first table lacks a field, up to the first record
-    that has it. ``bad_files`` counts the fields of this part, and ``seen`` collects those of any part.
+    Other parts, ``every_part``, are read only if the first table lacks a field. ``bad_files`` counts the fields of this
+    part, and ``seen`` collects those of any part.
 
     Raises:
         SourceError: no record of the input has one of the fields.

@@ -2,11 +2,11 @@
 
 A stage is a frozen dataclass whose fields are its settings. There are four kinds:
 
-* :class:`Judge` decides for each document of a batch whether it is kept, or which rule it failed with which value.
+* :class:`Judge` decides for each document of a batch whether it is kept.
 * :class:`Rewrite` turns a table of documents into another: tokenization, truncation.
-* :class:`Edit` does both: it corrects documents, and measures which of them to remove.
-* :class:`Survey` needs all documents: ``sketch`` is pure and works per batch, ``resolve`` turns all sketches into
-  removals (deduplication), an order (shuffling) or spans (:class:`SpanSurvey`).
+* :class:`Edit` does both.
+* :class:`Survey` needs all documents: ``sketch`` works per batch, ``resolve`` turns all sketches into removals
+  (deduplication), an order (shuffling) or spans (:class:`SpanSurvey`).
 
 All work in ``crawl | stage`` and in a recipe. All except surveys also work alone, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
@@ -209,6 +209,12 @@ class Stage(ABC):
     def settings(self) -> dict[str, Any]:
         """Return the fields as YAML-ready values."""
         return plain_settings(self)
+
+    def check_least(self, **least: int) -> None:
+        """Raise StageError for a field that is neither None nor at least the given number."""
+        for name, smallest in least.items():
+            if (value := getattr(self, name)) is not None and value < smallest:
+                raise StageError(f"{self.name}.{name} is {value:,}: take {smallest:,} or more")
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to load
         """Load models and data files, so that missing ones raise an error before any document is read."""

@@ -73,8 +73,7 @@ class WordDiff:
         return count + left_out + (f", {compared}compared" if self.cut else "")
 
     def __str__(self) -> str:
-        shown = [_MARKS[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
-        return " ".join(shown)
+        return " ".join(_MARKS[each.kind].format(one_line(_BREAKS.sub(" ", each.text).strip())) for each in self.pieces)
 
     def _repr_html_(self) -> str:
         return "".join(_HTML[piece.kind].format(html.escape(piece.text)) for piece in self.pieces)

@@ -15,9 +15,8 @@ do, the ledger names the first. The rule is ``near_duplicate_of_earlier``; with 
 ``near_duplicate_of_earlier_2`` for a document found in the second, and so on.
 
 Documents are numbered in order of preference, and the root of a cluster is its smallest number, so neither the order of
-bands nor that of links matters. They are split into G groups that are small enough for a task. After keys have been
-exchanged, groups are merged into S sections of two million documents, since small groups would send very many pieces of
-few rows.
+bands nor that of links matters. G groups are small enough for a task; S sections of two million documents are groups
+merged, since small groups would send very many pieces of few rows.
 
 ========  =====================  =========================================  ======================================
 step      tasks > partitions     rows that meet                             a partition becomes
@@ -34,12 +33,9 @@ compared  S > G, by cluster      the sketch of each document in a cluster,  remo
                                  if pairs are compared: instead of choose
 ========  =====================  =========================================  ======================================
 
-Documents of one task that share a key are linked before the key is sent, and only the first of them is sent with it.
 With ``verify`` or ``min_size_ratio``, the sketches of all documents that bands link to one cluster are in memory
-together.
-
-Beyond ``TABLES`` pieces, bands are exchanged in passes of ``BANDS`` bands, and each task takes so many groups that it
-holds as many keys as one group has in all bands.
+together. Beyond ``TABLES`` pieces, bands are exchanged in passes of ``BANDS`` bands, and each task takes so many groups
+that it holds as many keys as one group has in all bands.
 """
 
 from collections.abc import Callable, Iterator, Sequence

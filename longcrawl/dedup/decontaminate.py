@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
+from longcrawl.core.places import MASK, TAG, list_by_document, make_places
 from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup.index import (
@@ -586,13 +586,9 @@ class Decontaminate(TokenizerStage, Edit):
         several = given if isinstance(given, list | tuple) else [given]
         object.__setattr__(self, "against", tuple(map(keep_dataset, several)))
         super().__post_init__()
-        if self.ngram < 1:
-            raise StageError(f"{self.name}.ngram is {self.ngram}: take 1 or more")
+        self.check_least(ngram=1, window=0, min_piece=0, min_characters=0)
         if not 0 <= self.min_overlap <= 1:
             raise StageError(f"{self.name}.min_overlap takes a share from 0 to 1, got {self.min_overlap:g}")
-        for name in ("window", "min_piece", "min_characters"):
-            if getattr(self, name) < 0:
-                raise StageError(f"{self.name}.{name} must be 0 or more, got {getattr(self, name)}")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "Decontaminate":
@@ -650,23 +646,20 @@ class Decontaminate(TokenizerStage, Edit):
 
     def checks(self, table: pa.Table) -> Sequence[Check]:
         """Measure the greatest share of an item found in each document."""
-        return self._edited(table, record="nothing").checks
+        return self.trace(table).checks
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Apply ``policy`` to a batch of documents."""
-        edited = self._edited(table, record="nothing")
+        edited = self.trace(table)
         return edited.documents, edited.checks
-
-    def trace(self, table: pa.Table) -> Edited:
-        """Apply ``policy`` to a batch of documents, and list the passages with their items."""
-        return self._edited(table, record="places")
 
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # all rules are about these
         """Return the passages of a text that are shared with evaluation items."""
         found = self._indexes().find(pa.array([text], pa.large_string()), self.min_overlap)
         return [(start, stop) for start, stop in found.places.tolist()]
 
-    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+    def trace(self, table: pa.Table) -> Edited:
+        """Apply ``policy`` to a batch of documents, and list the passages with their items."""
         texts = valid_texts(column(table, "text", self.name), self.name)
         if self.policy in ("cut", "mask"):
             check_not_masked(table, self.name)
@@ -684,8 +677,6 @@ class Decontaminate(TokenizerStage, Edit):
             spans = {"item": found.items, "start": pa.array(found.places[:, 0]), "end": pa.array(found.places[:, 1])}
             table = with_column(table, CONTAMINATION, list_by_document(found.rows, spans, len(texts)).cast(TAG_TYPE))
         checks = self._checks(found, places, lengths, pieces)
-        if record == "nothing":
-            return Edited(table, checks, no_places())
         rule, replaced_by = {"cut": ("cut", 0), "mask": (MASK, 1)}.get(self.policy, (TAG, 1))
         counts = replaced_by * (places[:, 1] - places[:, 0])
         return Edited(table, checks, make_places(found.rows, rule, places, counts, also_id=found.items))

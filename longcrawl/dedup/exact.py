@@ -1,7 +1,7 @@
 """Exact deduplication by text, by URL or by a list of duplicates.
 
 Only the first document of each hash in each group is compared with other groups, so a million equal documents take as
-many rows as there are groups. Each group then learns which of its first documents are removed.
+many rows as there are groups.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class EqualHashes(IndexedSurvey):
         return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Keep one document of each hash; only the first of each hash in each group is compared with other groups."""
+        """Keep one document of each hash."""
         earlier, groups = search_earlier(self, sketched, engine), sketched.groups
         first = Exchange(partial(self._make_first, sketched, earlier), _take_first, groups, sketched.place("first"))
         engine.exchange(first, range(groups))

@@ -11,11 +11,10 @@ An index is a folder::
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) if equal keys must mean equal documents. Files are
 mapped, and keys are looked up in sorted order, so that no file has to fit into memory. ``index.json`` is written last
-and contains its own SHA-256. Each file is compared with its SHA-256 once, by one process or by a task, before it is
-mapped.
+and contains its own SHA-256. Each file is compared with its SHA-256 once before it is mapped.
 
-Tasks build an index of documents in groups, each small enough for one task, with the same files, byte for byte. A
-single process keeps its own path, :func:`write_index`: with one group, tasks take 1.1 to 2 times as much CPU time.
+Tasks build an index of documents in groups with the same files, byte for byte. A single process has its own path,
+:func:`write_index`: with one group, tasks take 1.1 to 2 times as much CPU time.
 
 ========  ==============================  ==========================  ==============================================
 step      tasks > partitions              rows that meet              a partition becomes

@@ -123,9 +123,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("bands", "rows", "ngram"):
-            if getattr(self, name) < 1:
-                raise StageError(f"{self.name}.{name} is {getattr(self, name)}: take 1 or more")
+        self.check_least(bands=1, rows=1, ngram=1)
         if self.bands * self.rows > MOST_PERMUTATIONS:
             raise StageError(f"{self.name} has {self.bands} bands of {self.rows}: take 1,048,576 hash values at most")
         if not 0 <= self.seed < 1 << 32:

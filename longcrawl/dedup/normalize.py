@@ -9,9 +9,6 @@ normalised. The paper (arXiv 2306.01116, G.3.1) leaves these choices open:
 * letters are lowered as ``str.lower`` does, with the final sigma decided after punctuation is removed;
 * accents are nonspacing marks (category Mn). That includes vowel signs of Indic scripts;
 * any run of white space becomes one space, and there is none at either end.
-
-Categories and cases follow the Unicode version of this Python. Their tables are shipped or cached like those of
-``longcrawl.kernels.code_points``.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -79,8 +76,8 @@ class Normalized(NamedTuple):
         """Map spans of the normal forms back to spans of the original texts, int64 [spans, 2] in bytes.
 
         A returned span never begins or ends inside a character, nor with white space or punctuation; a span without one
-        whole character gives [0, 0]. Accents and invisible characters go with the character before them, or with the
-        one after them if white space or nothing precedes. ``texts``, int64 [spans], has the text of each span.
+        whole character gives [0, 0]. Accents and invisible characters go with the character before them, if there is
+        one. ``texts``, int64 [spans], has the text of each span.
         """
         found = np.array(spans, np.int64).reshape(-1, 2)
         originals, kinds = text_buffers(self.originals), load_normal_forms().kinds

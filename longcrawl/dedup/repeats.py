@@ -5,12 +5,11 @@ consecutive windows often share one. The anchors, far fewer than the windows, ar
 that occurs only once cannot repeat. The other windows are hashed and looked up in a table of earlier ones. If a hash is
 found, tokens are compared one by one.
 
-Each pass handles the anchors or windows with a hash in its part, and writes its result to a file of its own; a pass
-with a finished file is not repeated. The final result does not depend on the number of passes: windows with equal
-tokens meet in one pass.
+Each pass handles the anchors or windows with a hash in its part, and writes its result to a file of its own. Windows
+with equal tokens meet in one pass, so the result does not depend on the number of passes.
 
-A *segment* is a run of consecutive windows with one anchor; with 60 tokens it has a dozen windows. A row of an exchange
-contains its hash, by which it is sent, the place of its first token, and its tokens.
+A *segment* is a run of consecutive windows with one anchor. A row of an exchange has its hash, by which it is sent, the
+place of its first token, and its tokens.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -118,9 +117,7 @@ def token_lists(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Lon
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy()
         lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy()
-        offsets = np.zeros(len(chunk) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        yield values, offsets
+        yield values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
@@ -651,8 +648,7 @@ class RangeFile:
     @property
     def pieces(self) -> list[int]:
         """Number of ranges in each piece."""
-        counts: list[int] = Marker.open(self._index).content["pieces"]
-        return counts
+        return list(Marker.open(self._index).content["pieces"])
 
     def read(self, first: int, count: int) -> Longs:
         """Read ranges ``first`` … ``first + count - 1``, shape (count, columns)."""

@@ -5,10 +5,8 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 ``find`` exists beside ``exchange`` because its memory is bounded by ``memory``, and it takes half the CPU time of an
 exchange with one group.
 
-Equal windows have equal anchors (:mod:`longcrawl.dedup.repeats`). So all windows of an anchor are sent to one
-partition, which looks them up as a single process would look up all windows. Consecutive windows that share an anchor
-are sent together as one *segment* of tokens. The *place* of a token combines the number of its group and, in the lower
-40 bits, its number in the group: places are ordered like the tokens of a single store.
+Equal windows have equal anchors (:mod:`longcrawl.dedup.repeats`), so all windows of an anchor go to one partition. The
+*place* of a token combines the number of its group and, in the lower 40 bits, its number in the group.
 
 ========  ======================  ======================================  =============================================
 step      tasks > partitions      rows that meet                          a partition becomes
@@ -403,14 +401,11 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min_tokens < 1:
-            raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
+        self.check_least(min_tokens=1, min_characters=0)
         if self.memory < LEAST_MEMORY:
             raise StageError(f"exact_substring.memory must be {LEAST_MEMORY:,} bytes or more, got {self.memory:,}")
         if not 0 <= self.max_share <= 1:
             raise StageError(f"exact_substring.max_share takes a share from 0 to 1, got {self.max_share:g}")
-        if self.min_characters < 0:
-            raise StageError(f"exact_substring.min_characters must be 0 or more, got {self.min_characters}")
 
     def prepare(self) -> None:
         """Load the tokenizer; StageError if its tokens cannot be mapped to bytes of a text."""
@@ -451,14 +446,11 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Apply ``policy`` to a batch of documents."""
-        edited = self._edited(table, spans, record="nothing")
+        edited = self.trace_spans(table, spans)
         return edited.documents, edited.checks
 
     def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
         """Apply ``policy`` to a batch of documents, and list the spans cut or masked, each with another occurrence."""
-        return self._edited(table, spans, record="places")
-
-    def _edited(self, table: pa.Table, spans: Spans, record: Literal["places", "nothing"]) -> Edited:
         texts = valid_texts(column(table, "text", self.name), self.name)
         if "masked" in table.column_names and self.policy in ("cut", "mask"):
             raise StageError("exact_substring would lose the column 'masked' of an earlier stage: drop it first")
@@ -471,7 +463,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
             table = with_column(table, "text", cut_spans(texts, rows, places))
         elif self.policy == "mask":
             table = with_column(table, "masked", masked_column(rows, places, table.num_rows))
-        if record == "nothing" or self.policy not in ("cut", "mask"):
+        if self.policy not in ("cut", "mask"):
             return Edited(table, checks, no_places())
         rule, replaced_by = ("cut", 0) if self.policy == "cut" else (MASK, lengths)
         return Edited(table, checks, make_places(rows, rule, places, replaced_by, **spans.origins(chosen)))
@@ -564,8 +556,7 @@ class Tokens:
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
         """Tokenise again and sum the bytes of the tokens before each position."""
         ids, offsets = self._encoder.encode(texts)
-        ends = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum(self._bytes[ids], out=ends[1:])
+        ends = np.concatenate([[0], np.cumsum(self._bytes[ids], dtype=np.int64)])
         starts = ends[offsets]
         if not np.array_equal(np.diff(starts), pc.binary_length(texts).to_numpy()):
             raise StageError("tokens do not add up to their text: take a byte-level BPE that changes nothing in it")
@@ -577,8 +568,7 @@ class Characters:
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
         """Return the code point of every character, uint32."""
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), out=offsets[1:])
+        offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), dtype=np.int64)])
         ids = np.empty(offsets[-1], np.uint32)
         for text, start, stop in zip(texts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             ids[start:stop] = np.frombuffer((text.as_py() or "").encode("utf-32-le"), "<u4")

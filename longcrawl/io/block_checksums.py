@@ -2,15 +2,15 @@
 
 Specification
 -------------
-``00000.bin.crc32c`` is beside ``00000.bin``. Readers of other projects do not mistake it for a shard, and do not need
-it. It is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.io.structured`):
+``00000.bin.crc32c`` is beside ``00000.bin``. It is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON
+without it (:mod:`longcrawl.io.structured`):
 
 * ``longcrawl_block_checksums``: 1;
 * ``block_bytes``: 65,536;
 * ``files``: for each file of the shard, by its suffix after the shard's stem (``.bin``, ``.idx``): its ``bytes``, and
   ``crc32c``, eight hexadecimal digits for each block. The last block may be shorter.
 
-longcrawl writes it with every shard and checks each block when it is first read. A shard without it is also readable.
+Each block is checked when it is first read. A shard without the file is also readable.
 """
 
 import hashlib

@@ -1,14 +1,13 @@
 """Files of a run, local or in an object store: listing, comparing, atomic writing, uploading and downloading.
 
 A directory that can be reached in several ways is listed once, under its own name if that is below the listed one.
-Broken links, directories without permission, named pipes and devices are listed like files. :func:`why_no_file` gives
-the reason, so that readers report them instead of skipping them.
+Broken links, directories without permission, named pipes and devices are listed like files, so that readers report them
+(:func:`why_no_file`) instead of skipping them.
 
-A run works with local files. A run in a store or on the Hub has a local directory, whose path contains the URL, such as
+A run in a store or on the Hub has a local directory, whose path contains the URL, such as
 ``/tmp/longcrawl-place-a1b2c3/s3/bucket/run`` for ``s3://bucket/run``. A file published in it is first uploaded by one
 PUT, and a file that is read and is not local is downloaded. Each command, and each worker on another machine, starts
-with an empty directory, so local files are never older than the command; files written twice have the same bytes. The
-functions for stores do nothing with other paths.
+with an empty directory. The functions for stores do nothing with other paths.
 """
 
 import hashlib

@@ -2,8 +2,7 @@
 
 A marker is a sealed JSON file that is written after the files of finished work. ``content`` has their counts, ``files``
 their bytes and SHA-256 by path relative to the marker. Files may be on disk for days, so they are compared with the
-marker when they are first read. If the marker or its files have changed, the marker counts as missing and the work is
-done again.
+marker when they are first read. If either has changed, the work is done again.
 """
 
 import hashlib

@@ -1,10 +1,9 @@
 """Kernels: functions that numba compiles on their first call and caches on disk.
 
-Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel are named after a
-digest of everything that determines its machine code: its code, the kernels and intrinsics that it calls, and the
-constants that any of them use. They are in numba's usual cache: ``NUMBA_CACHE_DIR``, else beside the source, else the
-user's cache directory. ``tests/kernels/test_compiling.py`` checks the private names of numba that are used: the option
-``_nrt`` and ``numba.core.event``.
+Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel, in numba's usual
+cache, are named after a digest of everything that determines its machine code: its code, the kernels and intrinsics
+that it calls, and the constants that any of them use. ``tests/kernels/test_compiling.py`` checks the private names of
+numba that are used: the option ``_nrt`` and ``numba.core.event``.
 """
 
 import gc
@@ -91,12 +90,7 @@ class Intrinsic:
 
 
 class Kernel:
-    """A function that is compiled, or loaded from disk, on its first call with arguments of given types.
-
-    Attributes:
-        py_func: the Python function.
-        counts_references: whether it may create and return arrays.
-    """
+    """A function that is compiled, or loaded from disk, on its first call with arguments of given types."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, function)

@@ -1,8 +1,7 @@
 """Reproducible random samples, orders and numbers from keyed hashes of ids or positions.
 
 Only integers from BLAKE2b and the raw output of Philox are used, which do not change between NumPy releases. Nothing
-has state, so results do not depend on the number of workers, the batch size, the order or the engine. Documents with
-the same hash, such as those with the same id, are all in a sample or all out of it.
+has state. Documents with the same hash, such as those with the same id, are all in a sample or all out of it.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Kernels that find equal words and repeated n-grams in a document.
 
-Words are numbered by full comparison, so different words never share a number. An n-gram is identified by its two
-(n-1)-grams, so the same holds for n-grams. A repeated n-gram can only start where both its (n-1)-grams repeat, so long
-n-grams cost little.
+Words are numbered by full comparison, and an n-gram is identified by its two (n-1)-grams. A repeated n-gram can only
+start where both its (n-1)-grams repeat, so long n-grams cost little.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.

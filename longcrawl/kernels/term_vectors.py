@@ -1,7 +1,7 @@
 """Kernels for documents as vectors of terms: similarities, nearest neighbours, and orders of related documents.
 
-Weights are integers, so sums depend neither on their order nor on the machine. Documents are identified by their
-numbers in a pool. Of equally similar documents, the one with the smaller number comes first.
+Weights are integers, so sums do not depend on their order. Documents are identified by their numbers in a pool. Of
+equally similar documents, the one with the smaller number comes first.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.

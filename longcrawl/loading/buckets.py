@@ -1,8 +1,7 @@
 """Feed of a bucketed dataset: every step has the same number of tokens.
 
-The capacity of each step and the bucket of each sample are planned before training starts. On all ranks, the samples of
-a step have one capacity. So the plan first chooses a capacity for the step, then a bucket of this capacity for each of
-its samples. Both choices come from a counter-based generator, addressed by step and by sample.
+On all ranks, the samples of a step have one capacity. So the plan first chooses a capacity for each step, then a bucket
+of this capacity for each of its samples, by a counter-based generator that is addressed by step and by sample.
 """
 
 import os
@@ -52,19 +51,15 @@ PADDING = "(padding)"
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """One capacity per step, and one bucket per sample of each, "(padding)" for a sample of padding.
-
-    Attributes:
-        steps: capacity of each step; ``phases`` and ``drained`` count steps.
-        samples: bucket of each sample.
-        samples_per_step: int64 [capacities], samples per step of each capacity, on all ranks together.
-        asked: for each phase, the requested share of tokens of each bucket.
-    """
+    """One capacity per step, and one bucket per sample of each, "(padding)" for a sample of padding."""
 
     steps: CurriculumPlan
+    """Capacity of each step; ``phases`` and ``drained`` count steps."""
     samples: CurriculumPlan
     samples_per_step: Longs
+    """Samples per step of each capacity, on all ranks together: int64 [capacities]."""
     asked: tuple[Mapping[str, float], ...]
+    """For each phase, the requested share of tokens of each bucket."""
 
     def __len__(self) -> int:
         """Count the steps."""
@@ -267,7 +262,7 @@ class _Planning:
         return np.bincount(self.group, samples, len(self.capacities)).astype(np.int64)
 
     def _note_asked(self, weights: Weights) -> None:
-        self.asked.append({each.name: float(weight) for each, weight in zip(self.buckets, weights, strict=True)})
+        self.asked.append(dict(zip([each.name for each in self.buckets], weights.tolist(), strict=True)))
 
     def _note_totals(self, first: int, before: Longs) -> None:
         taken = (before - self.left).tolist()
@@ -499,8 +494,7 @@ class ComposedBatches(PlannedFeed):
 
     @cached_property
     def _delivered(self) -> list[int]:
-        delivered: list[int] = self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].tolist()
-        return delivered
+        return [int(each) for each in self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)]]
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Describe unused samples, with a warning if they are many and there is no curriculum."""

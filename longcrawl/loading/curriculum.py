@@ -1,7 +1,7 @@
 """Curricula: phases with token budgets and bucket mixes, planned before training starts.
 
-Number g of a counter-based generator (Philox) picks the bucket of sample g. So the choice does not depend on the rank,
-the worker or earlier draws. A bucket's samples are taken in order, once each, across all phases.
+Number g of a counter-based generator (Philox) picks the bucket of sample g. A bucket's samples are taken in order, once
+each, across all phases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -544,11 +544,7 @@ def _domains(buckets: Sequence[BucketStock]) -> list[str]:
 
 def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:
     """Return the names of the buckets that a name refers to: a bucket, a domain, a capacity, or None for all."""
-    for meant in (
-        [each.name for each in buckets if each.name == name],
-        [each.name for each in buckets if each.domain == name],
-        [each.name for each in buckets if str(each.capacity) == name],
-    ):
-        if meant:
+    for called in (lambda each: each.name, lambda each: each.domain, lambda each: str(each.capacity)):
+        if meant := [each.name for each in buckets if name in (called(each), None)]:
             return meant
-    return [each.name for each in buckets] if name is None else []
+    return []

@@ -264,8 +264,9 @@ class PlannedFeed(Feed):
             return Status("finished")
         last = self.drawn.drained[-1]
         what = "every bucket of the mix" if last.bucket is None else f"bucket {last.bucket!r}"
-        counted = self.unit.removesuffix("s")
-        return Status("halted", f"{what} is exhausted at {counted} {last.sample:,}, in phase {last.phase + 1}")
+        return Status(
+            "halted", f"{what} is exhausted at {self.unit.removesuffix('s')} {last.sample:,}, in phase {last.phase + 1}"
+        )
 
     @property
     def phase(self) -> int:

@@ -28,18 +28,13 @@ NO_FLAGS = np.zeros(0, np.bool_)
 
 
 class Rows:
-    """Buffers of a batch under construction.
-
-    Attributes:
-        out: int64 [4, rows, length]: ids, labels, positions and documents.
-        counts: int64 [rows], number of texts in each row.
-        filled: int64 [rows], number of tokens in each row.
-        reset: 1 if positions restart with each text, 0 if they count through the row.
-    """
+    """Buffers of a batch under construction."""
 
     def __init__(self, rows: int, length: int, positions: Positions) -> None:
         self.out = np.empty((4, rows, length), np.int64)
+        """Ids, labels, positions and documents."""
         self.counts, self.filled = np.zeros((2, rows), np.int64)
+        """Number of texts and of tokens in each row."""
         self.reset = int(positions == "reset")
 
 
@@ -118,14 +113,9 @@ class DeliveredBucket:
 
 @dataclass(frozen=True, eq=False)
 class ShardBucket:
-    """Token shards of one bucket, packed into samples.
+    """Token shards of one bucket, packed into samples by a plan that counts documents through all shards.
 
-    Attributes:
-        name: name of the bucket; "" for all shards of a folder.
-        shards: open shards, in the order of their paths.
-        plan: packing of the samples; documents are counted through all shards.
-        epochs: how often each sample may be delivered.
-        seed: seed of the order, or None for the order of the plan.
+    The name is "" for all shards of a folder, and the seed None for the order of the plan.
     """
 
     name: str

@@ -377,9 +377,7 @@ class AttentionDependency(ModelScore):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, least in (("span", self.span, 1), ("stride", self.stride, 1), ("near", self.near, 0)):
-            if value < least:
-                raise StageError(f"{self.name}.{name} is {value}: take {least} or more")
+        self.check_least(span=1, stride=1, near=0)
         if self.initial < 0 or self.first <= self.initial + self.near:
             raise StageError(
                 f"{self.name}.first is {self.first}: take more than initial and near together, "

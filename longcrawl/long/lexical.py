@@ -497,9 +497,7 @@ class LexicalDependency(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("window", self.window), ("near", self.near), ("train_documents", self.train_documents)):
-            if value is not None and value < 1:
-                raise StageError(f"{self.name}.{name} is {value}: take 1 or more")
+        self.check_least(window=1, near=1, train_documents=1)
 
     @property
     def measures_in(self) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 A document is represented by its 32 words with the highest TF-IDF weights, or by a vector in one of its columns.
 
-Documents are compared in pools of about ``pool_size``, which keep those with one keyword together. In a pool, a
-document is compared with the 64 on either side of those that share a term with it. The order depends only on the
-documents: pools, and everything that starts anew in them, are in the order of hashes, and ids break all other ties. So
-the first documents, which an output may hold out, are a fair sample.
+Documents are compared in pools of about ``pool_size``, which keep those with one keyword together. Pools, and all that
+starts anew in them, are in the order of hashes, and ids break all other ties. So the first documents, which an output
+may hold out, are a fair sample.
 
 Sketches take some 400 bytes a document, plus twice a vector's dimensions; a pool takes some 3 KB a document in memory
 (``benchmarks/related.py``). Beyond the memory of one process, pools are partitions of an exchange.
@@ -137,9 +136,7 @@ class Related(SpanSurvey):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("neighbours", "branches", "tree_length", "pool_size", "train_documents"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise StageError(f"{self.name}.{name} is {value}: take 1 or more")
+        self.check_least(neighbours=1, branches=1, tree_length=1, pool_size=1, train_documents=1)
         if self.method == "keywords" and self.vectors is not None:
             raise StageError(
                 f"{self.name}.method 'keywords' takes words of texts: leave vectors out, or take 'path' or 'tree'"

@@ -76,8 +76,7 @@ def read_bytes(
 ) -> bytes:
     """Read a whole file, decompressed and decoded.
 
-    A DamagedFileError is raised if it is damaged or longer than ``most_bytes``; ``records`` is the number of records
-    that are lost with it, or None if it is unknown.
+    A DamagedFileError of so many ``records``, None for unknown, is raised if it is damaged or exceeds ``most_bytes``.
     """
     pieces, size = list[bytes | memoryview](), 0
     for piece in _pieces(path, decoding=decoding):
@@ -122,8 +121,7 @@ def read_steps(
     """Read whole lines of a file, decompressed, in blocks of several steps, with None after each block.
 
     A block ends at the last line end within ``block_bytes``, or at the first one after it if a line is longer, and at
-    lost lines, so blocks depend only on the text. Only the last block may lack its line end. Steps have ``STEP_BYTES``
-    or more unless a block ends, and each is valid until the next one.
+    lost lines. Only the last block may lack its line end. A step is valid until the next one.
 
     Args:
         path: local file or URL.
@@ -200,7 +198,7 @@ class _Lines:
         step = self._pending.take(size)
         self._block += size
         if self.lines_read is None:
-            self._counted += count_line_feeds(step)
+            self._counted += int(np.count_nonzero(np.frombuffer(step, np.uint8) == ord("\n")))
         return step
 
     def _end_block(self) -> Iterator[None]:
@@ -296,11 +294,6 @@ def line_end(text: memoryview, near: int) -> int:
         if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
             return start + found + 1
     return 0
-
-
-def count_line_feeds(text: memoryview) -> int:
-    """Count the line feeds in a text."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 def seeming_encoding(path: str) -> str | None:

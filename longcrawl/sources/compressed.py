@@ -1,13 +1,11 @@
 """Compressed files (gzip, zstd), read member by member and yielding only data with a correct checksum.
 
-A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header has the flag.
-A member of up to ``HELD_BYTES`` is held in memory until these have been compared; a longer one is decompressed twice,
-the first time only to check it. A caller that can discard everything made of a file may compare checksums "last" and
-get data immediately; with ``short_whole``, short members are still checked first.
+A member of up to ``HELD_BYTES`` is held in memory until its checksum has been compared; a longer one is decompressed
+twice, the first time only to check it. A caller that can discard everything made of a file may compare checksums "last"
+and get data immediately; with ``short_whole``, short members are still checked first.
 
 In a zstd frame without a checksum, as python-zstandard writes them, damage is noticed only if decompression fails, if
 the length differs from that in the frame's header, or if the next bytes are not a frame.
-
 """
 
 import os
@@ -45,10 +43,7 @@ ZSTD_WINDOW_BYTES = 128 << 20
 
 
 class BrokenMemberError(SourceError):
-    """Error for a damaged member, or for bytes that are not a member, at the file position ``offset``.
-
-    ``is_member`` is whether a member begins there, ``is_cut`` whether the file ends before the member does.
-    """
+    """Error for a damaged member, or bytes that are none, at ``offset``; cut if the file ends before the member."""
 
     def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
         super().__init__(reason)
@@ -96,10 +91,7 @@ def is_skippable(magic: bytes) -> bool:
 
 
 def zstd_pieces(file: BinaryIO, offset: int) -> Iterator[bytes]:
-    """Split a frame into its header, the header and content of each block, and its checksum (RFC 8878, 3.1.1).
-
-    No piece is empty.
-    """
+    """Split a frame into its header, header and content of each block, and checksum, none empty (RFC 8878, 3.1.1)."""
     file.seek(offset)
     magic = read_exactly(file, 4, offset)
     descriptor = read_exactly(file, 1, offset)[0]
@@ -178,10 +170,7 @@ LARGE_BYTES = 36 << 20
 
 
 class Window:
-    """Byte buffer in one reused array, added to at the end and taken from at the beginning.
-
-    ``bytes`` of some hundred kB would be requested from the system each time, page by page.
-    """
+    """Byte buffer in one reused array: the system would map ``bytes`` of some hundred kB page by page each time."""
 
     def __init__(self) -> None:
         self._allocate(0)
@@ -365,8 +354,8 @@ class Members:
     def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:
         """Decompress a broken member up to the byte that breaks it, and find the next member.
 
-        The search stops, and the rest of the file is lost, after reading ``RECOVERIES`` times the length of the file:
-        in a malicious file, each byte could begin a member that breaks at the end of the file.
+        The search stops after reading ``RECOVERIES`` times the length of the file: in a malicious one, each byte could
+        begin a member that breaks at its end.
 
         Returns:
             The end of the member if its length matches, so that only its checksum is wrong, else None. Then the next

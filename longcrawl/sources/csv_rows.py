@@ -3,8 +3,7 @@
 A quoted field may contain line ends, so after lost bytes it is unknown whether a quote is open, and the rest of a
 damaged file is not read. The same holds after a row that is not valid CSV, with two exceptions in which only that row
 is lost: it is the last line, or it is one line with as many fields as the first row (at least two) and an even number
-of quotes. In rare cases such a line is the start of a row whose further lines then look like rows.
-
+of quotes.
 """
 
 import csv

@@ -1,8 +1,7 @@
 """Input files: finding, opening and fetching them, and recording which bytes were read.
 
-A local file is hashed in one pass after its part has been read, while it is in the page cache. Its size, times and
-inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it is fetched.
-
+A local file is hashed after its part has been read, while it is in the page cache; its size, times and inode, compared
+before and after, show that it was not replaced in between. A remote file is hashed while it is fetched.
 """
 
 import hashlib
@@ -194,8 +193,8 @@ def absolute(path: str) -> str:
 def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted; a missing folder has none.
 
-    Files that are hidden or not :func:`longcrawl.io.files.is_listed` are left out. Links are followed in a local
-    folder, and its unreadable files are listed. NotYetError is raised if a server cannot list a folder now.
+    Names rejected by :func:`longcrawl.io.files.is_listed` are left out. Unreadable local files are listed. NotYetError
+    is raised if a server cannot list a folder now.
     """
     if not is_url(folder):
         return list_files(folder)
@@ -231,10 +230,7 @@ def _listed(url: str, filesystem: Any, root: str) -> list[str]:
 
 
 def _find(filesystem: Any, root: str) -> list[str]:
-    """List the files below a folder; a folder that cannot be listed is an error, and a missing one has none.
-
-    This replaces fsspec's own walk, which ignores errors of folders. Object stores list everything in one request.
-    """
+    """List the files below a folder like fsspec's own walk, which ignores errors of folders; a missing one has none."""
     filesystem.invalidate_cache()  # a process may list a folder again after hours
     walks = _walks(type(filesystem))
     found, waiting, seen = set[str](), [root], {root.rstrip("/")}
@@ -509,10 +505,7 @@ def has_ending(name: str, endings: tuple[str, ...]) -> bool:
 
 
 def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
-    """Return the file names with one of some endings.
-
-    Beside files of records, a README or LICENSE that would be one document is left out.
-    """
+    """Return the names with one of some endings, but beside files of records no README or LICENSE as one document."""
     found = [name for name in names if has_ending(name, endings)]
     if all(has_ending(name, whole) for name in found):
         return found

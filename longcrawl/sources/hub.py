@@ -1,8 +1,7 @@
 """Datasets of the Hugging Face Hub in parquet, JSON lines, CSV or text files, read like those of the source ``text``.
 
-`datasets` resolves the files of each configuration and split at one commit. Each file is a part, so a run resumes file
-by file. Every file name in a manifest includes the commit, and resuming at another commit is an error.
-
+`datasets` resolves the files of each configuration and split at one commit. Each file is a part. Every file name in a
+manifest includes the commit, and resuming at another commit is an error.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,6 @@
 
 Each installed distribution contributes the long description in its METADATA, its licence files, and the ``.md``,
 ``.rst`` and ``.txt`` files listed in its RECORD. Python itself contributes the help topics in ``pydoc_data``.
-
 """
 
 import csv

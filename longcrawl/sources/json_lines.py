@@ -1,14 +1,12 @@
 """JSON lines as Arrow columns, read by compiled kernels with Python's ``json`` as the fallback.
 
-The kernels handle the common form of a line exactly and pass every other line to Python's ``json``. A line with a
-status other than 0 was not understood by the kernels, which does not mean that it is wrong. ``json.loads`` accepts
-every line that the kernels accept, and returns the same values, as the tests check. A lone surrogate escape
-(``U+D800``), which is not valid in UTF-8, becomes U+FFFD, and the last value of a repeated key counts.
+The kernels handle the common form of a line exactly and pass every other line to Python's ``json``, which accepts every
+line that the kernels accept and returns the same values, as the tests check. A lone surrogate escape (``U+D800``)
+becomes U+FFFD, and the last value of a repeated key counts.
 
 Kernels share these arrays: ``data`` (uint8 [bytes], the text of all lines); of one field, ``spans`` (int64 [lines, 2],
 the first byte of each value and one past its last, without quotes) and ``kinds`` (uint8 [lines], ``ABSENT`` to
 ``NESTED``); and ``status`` (uint8 [lines], 0 if the line was understood, else ``OTHER``, ``BLANK`` or ``INEXACT``).
-
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -672,11 +670,9 @@ class Found:
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     spans: npt.NDArray[np.int64]
-    """[lines, names, 2]: first byte of the value and one past its last, without quotes."""
+    """[lines, names, 2], see the docstring of this module."""
     kinds: npt.NDArray[np.uint8]
-    """[lines, names]: kinds of the values, ``ABSENT`` to ``NESTED``."""
     status: npt.NDArray[np.uint8]
-    """[lines]: 0 if the line was understood, else ``OTHER``, ``BLANK`` or ``INEXACT``."""
 
     def line(self, number: int) -> bytes:
         """Return the bytes of one line."""
@@ -691,12 +687,10 @@ class Spelled(str):
 
 class _Nested(NamedTuple):
     place: int
-    """Its index in the schema."""
     root_place: int
     """Index of the first step among the names searched for in lines."""
     steps: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.int64]
-    """The steps after the first one, packed."""
 
 
 def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:

@@ -4,7 +4,6 @@ Arrow allocates memory according to the headers of pages, not the footer, so the
 footer are structs in Thrift's compact protocol. A header has the page type, the decompressed and stored sizes in bytes,
 and a struct per type with the number of values and their encoding. The footer is also read in this module, because
 pyarrow ends the process if the statistics of a column in a damaged footer contradict each other.
-
 """
 
 import os
@@ -107,10 +106,7 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
-    """Yield the column chunks of each row group by the path of the column, which has several steps if it is nested.
-
-    ValueError is raised if the footer is missing, encrypted or damaged.
-    """
+    """Yield the column chunks of each row group by the path of the column; ValueError if the footer is damaged."""
     end = file.seek(-8, os.SEEK_END)
     size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
     if magic != b"PAR1" or size > end:
@@ -183,10 +179,7 @@ def _header(file: BinaryIO, place: int) -> tuple[dict[int, Any] | None, int]:
 
 
 class _Compact:
-    """Reader of Thrift's compact protocol, skipping floating-point numbers and booleans.
-
-    It raises IndexError if the content ends too early.
-    """
+    """Reader of Thrift's compact protocol without floats and booleans; IndexError if the content ends too early."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self.place = content, 0
@@ -300,10 +293,9 @@ def _any_length(column: pa.Array) -> pa.Array:
 def _batches(
     file: pq.ParquetFile, path: str, columns: Sequence[tuple[str, ...]], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file in batches sized by the page headers to fit the memory limit.
+    """Yield the rows of a file in batches sized by the page headers to fit the memory limit.
 
-    A dictionary page of some kB can hold one text of 64 MB, and every row of a batch may refer to it. Dictionaries with
-    such texts are therefore kept.
+    Dictionaries with long texts are kept: a page of some kB can hold one of 64 MB, for every row of a batch.
     """
     with Path(path).open("rb") as headers, ExitStack() as opened:
 

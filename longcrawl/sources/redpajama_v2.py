@@ -14,7 +14,6 @@ editors do.
 
 A signals record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``,
 with offsets in code points of the document. A document-level signal has one span, a line-level one has a span per line.
-As in ``longcrawl.sources.json_lines``, the kernels leave a line that they do not understand to Python's ``json``.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -234,10 +233,7 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
 
 @compiled
 def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
-    """Read ``[[start, end, value], …]`` in any spelling: its end (-1: not understood), first value and sum.
-
-    Both are NaN for null.
-    """
+    """Read ``[[start, end, value], …]`` in any spelling: its end (-1: not understood), first value and sum, or NaN."""
     first, total, count = np.nan, 0.0, 0
     after = end_of_word(data, at, end)
     if after >= 0 and data[at] == 110:
@@ -429,8 +425,7 @@ def read_signals(
 ) -> pa.Table:
     """Read a signals file into a table of ``id``, ``signals`` and, if requested, ``line_signals``.
 
-    A field of ``signals`` is null if the signal is null or absent. A sum adds the values of all lines in order and
-    skips nulls, so it is 0.0 for a document without lines.
+    A field of ``signals`` is null if the signal is null or absent. A sum over lines skips nulls.
 
     Args:
         path: local file or URL.

@@ -535,10 +535,7 @@ def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
 
 
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:
-    """Read a JSON file that begins with an array; if it is damaged, the number of lost objects is unknown.
-
-    UncheckedDataError is raised instead of DamagedFileError if its beginning was used before its checksum was compared.
-    """
+    """Read a JSON file that begins with an array; UncheckedDataError if its beginning was used before its check."""
     try:
         noted_before = Decoding(decoding.encoding, lambda _: None)
         return read_bytes(path, most_bytes, None, noted_before)

@@ -192,7 +192,7 @@ WRONG = [
     ({"against": [7]}, r"decontaminate\.against takes a dataset, .* not a int"),
     ({"ngram": 0}, r"decontaminate\.ngram is 0: take 1 or more"),
     ({"min_overlap": 2}, r"decontaminate\.min_overlap takes a share from 0 to 1, got 2"),
-    ({"policy": "cut", "window": -1}, r"decontaminate\.window must be 0 or more, got -1"),
+    ({"policy": "cut", "window": -1}, r"decontaminate\.window is -1: take 0 or more"),
 ]
 
 

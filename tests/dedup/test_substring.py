@@ -609,7 +609,7 @@ def test_ids_that_occur_twice_are_refused_by_name():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"min_tokens": 0}, r"min_tokens must be 1 or more, got 0"),
+        ({"min_tokens": 0}, r"min_tokens is 0: take 1 or more"),
         ({"memory": 1 << 20}, r"memory must be 67,108,864 bytes or more, got 1,048,576"),
         (
             {"policy": "keep"},
@@ -785,7 +785,7 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
             {"policy": "drop-partial", "max_share": -0.1},
             "exact_substring.max_share takes a share from 0 to 1, got -0.1",
         ),
-        ({"min_characters": -5}, "exact_substring.min_characters must be 0 or more, got -5"),
+        ({"min_characters": -5}, "exact_substring.min_characters is -5: take 0 or more"),
     ],
 )
 def test_numbers_out_of_bounds_are_one_sentence(settings, said):

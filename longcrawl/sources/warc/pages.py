@@ -1,8 +1,7 @@
 """Decoding of HTTP responses: status, headers, body and charset.
 
-Archives store messages as sent, or with transfer and content encodings undone and the headers unchanged. A body that is
-not encoded as its header declares is therefore kept unchanged, unless it is binary. If a step of a decompression
-library fails, which discards its output, the stream is decoded again up to that step, and the step byte by byte.
+Archives store messages as sent, or with encodings undone and the headers unchanged. A body that is not encoded as its
+header declares is therefore kept unchanged, unless it is binary.
 
 The charset of a page is found in this order:
 
@@ -17,9 +16,7 @@ The charset of a page is found in this order:
    anything; both count as guessed.
 
 Names have the meaning that browsers give them (https://encoding.spec.whatwg.org), and others are ignored. UTF-16
-without a byte order mark counts only in the HTTP header of a page with zero bytes. NUL characters are removed: browsers
-drop them in text, and parsers stop at them.
-
+without a byte order mark counts only in the HTTP header of a page with zero bytes. NUL characters are removed.
 """
 
 import codecs
@@ -178,7 +175,10 @@ def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
 
 
 def _decode(kind: type[_Deflate | _Brotli | _Zstd], body: memoryview, most: int) -> tuple[bytearray, int, State]:
-    """Decode one stream, and return its data, its length in bytes, and how it ends."""
+    """Decode one stream, and return its data, its length in bytes, and how it ends.
+
+    A failed step discards its output, so the stream is decoded again up to that step, and the step byte by byte.
+    """
     failed: int | None = None
     while True:
         stream: Any = kind(bytes(body[:4]), failed is not None)

@@ -298,8 +298,7 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
 def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
     """Return the ids of records of some types from the beginnings of gzip members, or None if these do not suffice.
 
-    They suffice if each member holds one record, so that the length at its end is that of the record and the line ends
-    after it. Damage after a header is not noticed.
+    They suffice if each member holds one record. Damage after a header is not noticed.
     """
     ids, length, members, others = list[str](), 0, 0, 0
     for before, first in _beginnings(file):
@@ -319,10 +318,7 @@ def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
 
 
 def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the four bytes before each possible beginning of a gzip member, and the first bytes from it.
-
-    The last pair, at the end of the file, has no first bytes. A file that does not begin with a member has none.
-    """
+    """Yield the four bytes before each possible beginning of a gzip member, and the bytes from it, or none."""
     file.seek(0)
     if file.read(len(compressed.GZIP)) != compressed.GZIP:
         return
@@ -447,10 +443,7 @@ class _Reader:
         return self._finish(fields, None, 0, after, offset)
 
     def _drop_until(self, begin: int, end: int) -> int:
-        """Drop the bytes up to a position, or up to a member before it that begins with a record.
-
-        Returns the number of records that seem to begin in the dropped bytes.
-        """
+        """Drop the bytes up to a position, or to a member before it with a record; count records that begin in them."""
         stream, dropped = self._stream, _Beginnings()
         while stream.position < end:
             step = min(end - stream.position, STEP_BYTES)

@@ -1,8 +1,7 @@
 """Source of web archives (WARC and WET), with a row for each page or text.
 
-Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary). Compression is
-detected from the first bytes, so ``data_files`` may have any name. ARC files are rejected with the command that
-converts them. Only a file with a compressed member per record gives the positions of its records.
+Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary); compression is
+detected from the first bytes. Only a file with a compressed member per record gives the positions of its records.
 
 Records that are not rows are counted in ``BadFiles.left_out`` and the log by the first matching of these rules:
 
