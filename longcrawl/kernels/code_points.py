@@ -1,7 +1,7 @@
 """Tables of the properties of all code points for kernels, shipped with the package or cached on disk.
 
-All properties are those of the running Python's ``str`` and ``unicodedata``; RedPajama-V2 was made with Unicode 14.0, of
-Python 3.11. The arrays take more than a second to build, and are shipped for Python 3.11 to 3.14.
+All properties are those of the running Python's ``str`` and ``unicodedata``; RedPajama-V2 was made with Unicode 14.0,
+of Python 3.11. The arrays take more than a second to build, and are shipped for Python 3.11 to 3.14.
 """
 
 import hashlib

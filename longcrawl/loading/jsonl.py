@@ -216,7 +216,7 @@ def _is_seekable(path: str) -> bool:
 def _block_bounds(path: str, block_bytes: int) -> Longs:
     """Return the starts of a plain file's blocks, and its end, cut as :func:`read_blocks` cuts them."""
     bounds, size = [0], Path(path).stat().st_size
-    content = memoryview(np.memmap(path, np.uint8, "r")) if size else memoryview(b"")
+    content = np.memmap(path, np.uint8, "r").data if size else memoryview(b"")
     while size - bounds[-1] > block_bytes:
         rest = content[bounds[-1] :]
         bounds.append(bounds[-1] + (line_end(rest, block_bytes) or len(rest)))
