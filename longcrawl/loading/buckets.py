@@ -329,8 +329,7 @@ class ComposedBatches(PlannedFeed):
     counts as part of that piece.
 
     Without a curriculum, every sample is delivered ``epochs`` times, in the order of capacities that ``schedule`` sets;
-    the buckets of a capacity run dry together. Iterating resumes after the last delivered step and does not start over
-    at the end of the plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of ``i``.
+    the buckets of a capacity run dry together. For iterating and ``status``, see :class:`longcrawl.loading.Packed`.
 
     Attributes:
         path: folder of the composed dataset, or an open dataset.

@@ -1,9 +1,8 @@
 """Collators that convert batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` passes to its
-``collate_fn``. Document boundaries come from ``seq_lengths`` or, in rows, which have none, from each 0 in
-``position_ids``. There, the last of several pieces is taken for padding if none of its tokens has a label, as it adds
-nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
+``collate_fn``. In rows, each 0 in ``position_ids`` begins a document, and the last of several pieces is taken for
+padding if none of its tokens has a label. Only :func:`for_transformers` also takes windows and rectangles.
 
 Models of `transformers` keep documents apart only if ``position_ids`` restart at 0, there is no ``attention_mask``, and
 there is no cache of keys and values. A mask of ones, or ``use_cache=True``, which is a model's default, silently lets

@@ -1,14 +1,11 @@
 """Feeds: batches by step, resumable state, the identity of their data, and the documents in a batch.
 
-A step is named by the position at which it begins, which is the same on every rank. After a resume with another world
-size, steps begin at other positions. ``batch = feed.read(step)`` is a pure function that returns this rank's part of
-the step.
+A step is named by the position at which it begins, which is the same on every rank. ``batch = feed.read(step)`` is a
+pure function that returns this rank's part of the step.
 
 Data are identified by the sizes, first and last bytes, and samples of files, in order, and of the files beside them
-that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file. Up to four
-files of at most 1 MiB each are read whole. In larger or more files, bytes between the samples may change unnoticed.
-
-Rectangles are identified by samples of their tokens, not of their files, so a copy with other chunks is the same data.
+that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file. Bytes
+between the samples may change unnoticed. Rectangles are identified by samples of their tokens, not of their files.
 """
 
 import hashlib
@@ -329,14 +326,11 @@ class Origin:
     Attributes:
         row: row of the batch.
         start, stop: first column of the part and the one after it, in ``input_ids`` or a rectangle's ``targets``.
-        token: index of the first token within its document, counted from 0. Documents are counted as they were
-            tokenised, including an end of text before them.
+        token: index of the first token within its document, counted from 0, including an end of text before it.
         stored_in: file of tokens, array, or JSON lines that are tokenised during training.
         entry: row, entry or sample in ``stored_in``; for JSON lines the line, counted from 0.
-        document, url: id and URL of the document in its source.
-        date, source: date of the crawl and origin of the document, as the source spells them.
-        file: file of the source; for a web archive, the archive.
-        offset: first byte of the document's record in ``file``.
+        document, url, date, source: id, URL, date of the crawl and origin of the document, as its source spells them.
+        file, offset: file of the source, and first byte of the document's record in it.
         roll: number of tokens by which the row is rolled.
         seam: column at which the document's beginning follows its end, or None if the row of the batch has none.
     """
@@ -963,7 +957,7 @@ class Feed(ABC):
         return known
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a complete state and this feed; the list is empty if they match."""
+        """List the differences between a complete state and this feed."""
         return changed_values(state, self.identity(state["position"]))
 
     def resume(self, state: Mapping[str, Any]) -> None:
@@ -1018,9 +1012,9 @@ class Feed(ABC):
     def iterable(self, items: Items = "batches") -> Any:
         """Return a stateful ``torch.utils.data.IterableDataset`` of the remaining batches or rows of the plan or pass.
 
-        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, it yields batches in
-        the global order. Iterating again repeats the pass; after ``set_epoch(n)`` it yields the n-th pass after it. The
-        dataset's state is valid for one rank and one number of workers; :meth:`state_dict` is valid for any.
+        In torchdata's ``StatefulDataLoader``, with ``batch_size=None``, it yields batches in the global order.
+        Iterating again repeats the pass; after ``set_epoch(n)`` it yields the n-th pass after it. The dataset's state
+        is valid for one rank and one number of workers; :meth:`state_dict` is valid for any.
 
         ``items="rows"`` is for loaders that form batches themselves, such as that of transformers' Trainer. It yields
         single rows, as :meth:`__getitems__` returns them, and allows at most one worker.

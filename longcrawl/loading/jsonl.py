@@ -1,8 +1,8 @@
 """Packed samples from JSON lines tokenised during training, with exact resume.
 
 Files are read in blocks of whole lines, always cut at the same places, and each block is tokenised and packed on its
-own. So a place in the sequence of samples is a block and a number. The number of samples in a block is known only after
-it is tokenised. Therefore every rank tokenises every block, and the length of the feed is unknown.
+own. The number of samples in a block is known only after it is tokenised. Therefore every rank tokenises every block,
+and the length of the feed is unknown.
 
 Source: GPT-Simple's data pipeline, format "jsonl".
 """
@@ -291,10 +291,9 @@ class Jsonl(Feed):
     ...     checkpoint["data"] = batches.state_dict()
 
     This feed is for experiments and small datasets. For larger ones, tokenise once with ``longcrawl tokenize``, and
-    read the shards with :class:`Packed`, which can also mix buckets by a curriculum. Samples, batches and the ranks'
-    parts are the same as those of :class:`Packed` from such shards, except that a sample has documents from one block
-    only. Iterating resumes after the last delivered batch and does not start over after the last epoch. Run only one
-    loop at a time.
+    read the shards with :class:`Packed`. Batches are the same as those of :class:`Packed` from such shards, except that
+    a sample has documents from one block only. Iterating resumes after the last delivered batch and does not start over
+    after the last epoch. Run only one loop at a time.
 
     Attributes:
         path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl``, ``.json`` or ``.ndjson``,

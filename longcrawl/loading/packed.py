@@ -59,9 +59,9 @@ class Packed(MixedFeed):
     they are -100 on padding, on the first token of each piece, on an overlap with the previous window and on tokens
     without loss in a loss mask. ``doc_ids`` number the pieces of a row from 0, including padding.
 
-    Each step takes the next ``world_size * batch_size`` global samples; rank r gets every ``world_size``-th of them,
-    starting with sample r. Iterating resumes after the last delivered batch and does not start over at the end of the
-    plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of ``i``.
+    Rank r gets every ``world_size``-th global sample of a step, starting with sample r. Iterating resumes after the
+    last delivered batch and does not start over at the end of the plan: ``status`` is then "finished" or "halted".
+    ``batches[i]`` is a pure function of ``i``.
 
     Attributes:
         path: folder of the shards.
@@ -70,19 +70,17 @@ class Packed(MixedFeed):
         split: "train", "val", "test" or another folder in ``path``; "val" also finds its usual synonyms.
         max_length: tokens per sample, including padding; None for 2,048.
         batch_size: samples per batch, on each rank.
-        rank: index of this process among the trainer's ``world_size`` processes.
-        world_size: number of processes that share the global samples.
+        rank, world_size: index of this process, and number of processes that share the global samples.
         seed: seed of the order of samples and of the draws of a curriculum.
         shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the order of the packing.
         packing: "length-binned", the default for None, "best-fit", "first-fit", "in-order", "separate", or your own;
             see :func:`longcrawl.tokens.packing.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
-            through the row and gives 0 in padding.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, "continuous" through the row, 0 in padding.
         mix_by: whether weights are shares of "tokens" or of "samples". None means tokens, or samples if a
             configuration has no curriculum, as in GPT-Simple.
         on_exhausted: "error" rejects a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" warns and continues without the bucket, from the same global sample on all ranks. If no bucket
-            of a phase's mix has samples left, the next phase begins, with its own budget.
+            "renormalize" warns and continues without the bucket. If no bucket of a phase's mix has samples left, the
+            next phase begins, with its own budget.
         epochs: how often samples may be delivered: one number, or a number per bucket.
         last_batch: "drop" omits samples at the end that do not fill a step; "fill" adds rows of padding. A rank may
             then have no target, so that its mean loss is NaN: divide by the targets of all ranks.
@@ -157,10 +155,7 @@ class Packed(MixedFeed):
         self.check_plan()
 
     def _draw_uniformly(self, samples: int | None) -> None:
-        """Make one phase of all buckets with equal weights; without buckets, all shards are one bucket.
-
-        If the samples per rank are unknown, it ends when the first bucket, or with "renormalize" the last, runs dry.
-        """
+        """Make one phase of all buckets with equal weights, up to the first that runs dry if ``samples`` is unknown."""
         names = [name for name in _folders_in(self._folder) if not name.startswith(".")]
         if not names:
             return

@@ -1,9 +1,8 @@
 """Batches of any context length from a rectangle, with exact resume.
 
-The order is that of the LongCrawl64 article: rows, then columns. Global batch ``g`` is row batch ``g % row_batches`` of
-context window ``g // row_batches``. Rows and columns that do not fill a batch or a window are dropped. As the rows are
-shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets shifted right by
-one, behind a pad token.
+The order is that of the LongCrawl64 article: global batch ``g`` is row batch ``g % row_batches`` of context window
+``g // row_batches``. Rows and columns that do not fill a batch or a window are dropped. Targets are the stored tokens;
+text is the targets shifted right by one, behind a pad token.
 """
 
 import math
@@ -380,9 +379,9 @@ class Rectangle(feed.Feed):
     Rank ``r`` takes global batch ``step * world_size + r``; the last ``global_batches % world_size`` are dropped.
     ``batches[i]`` is a pure function of ``i``.
 
-    Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
-    pass. The next ``for`` loop starts a new pass, in the same order, at batch 0. Run only one loop at a time. A state
-    can be loaded with another ``batch_size`` if a batch of that size begins at the same row.
+    Iterating resumes after the last delivered batch and ends with the pass. The next ``for`` loop starts a new pass, in
+    the same order. Run only one loop at a time. A state can be loaded with another ``batch_size`` if a batch of that
+    size begins at the same row.
 
     If the rectangle has a loss mask, each batch also has ``loss_mask``, bool: False at targets without loss. In a
     rolled row, the beginning of the document follows its end. ``seam="mask"`` masks the target there and adds
@@ -394,8 +393,7 @@ class Rectangle(feed.Feed):
         split: "train", or "heldout" or another usual name of the held-out split.
         batch_size: documents per batch.
         context_length: tokens per document of a batch; None for whole rows.
-        rank: index of this process among the trainer's ``world_size`` processes.
-        world_size: number of processes that share the global batches.
+        rank, world_size: index of this process, and number of processes that share the global batches.
         pad_token: first token of every row of ``text``; None for the rectangle's end of text.
         dtype: "int64", "int32", or "store" for the stored type, uint16 or uint32.
         cache_bytes: limit on decoded chunks in memory, per reading process, including those decoded ahead.

@@ -36,9 +36,8 @@ class WindowMixture(MixedFeed):
     >>> for batch in WindowMixture(windows, phases, batch_size=8, epochs={"code": 2}):  # doctest: +SKIP
     ...     step(batch["input_ids"])  # (8, 2049) int64
 
-    A batch has the fields of :meth:`Windows.batches`. A step takes the next ``batch_size * world_size`` windows of the
-    plan, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on. Windows at the end that do not
-    fill a step are dropped.
+    A batch has the fields of :meth:`Windows.batches`. Rank ``r`` gets the windows of a step from number
+    ``r * batch_size`` on. Windows at the end that do not fill a step are dropped.
 
     Attributes:
         windows: windows of each bucket, by its name. All need the same ``seq_len``, positions, loss mask and dtype.

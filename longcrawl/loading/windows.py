@@ -1,9 +1,8 @@
 """Windows of ``seq_len + 1`` tokens, one at a time or in batches.
 
-Window ``i`` of a file begins at token ``i * (seq_len + 1)``. Windows do not overlap, and a window never has tokens of
-two files. A model reads the first ``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the
-index of a token in its document, counted from the document's start or, if that is before the window, from the window's
-start.
+Window ``i`` of a file begins at token ``i * (seq_len + 1)``, and never has tokens of two files. A model reads the first
+``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the index of a token in its document,
+counted from the document's start or, if that is before the window, from the window's start.
 
 The global sequence consists of passes over all windows, each in its own order. A step takes its next
 ``batch_size * world_size`` windows, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on.
@@ -82,9 +81,8 @@ class Windows:
         check: checks when a file is opened: "sizes"; "ends", which adds document ends and is always included with
             positions="index"; or "everything", for local files only, which adds ids outside of the vocabulary.
         subfolders: "read" to include the sub-folders of a folder, or "skip".
-        split: split to read from a folder or pattern: "train"; the name of a held-out folder, ``val``, ``valid``,
-            ``validation``, ``dev``, ``eval``, ``test`` or ``heldout``; or "all". "val" finds any of them but ``test``.
-            Without such folders, all files are "train".
+        split: split to read from a folder or pattern: "train", a held-out one such as "val", which also finds its
+            synonyms, or "all". Without such folders, all files are "train".
         paths_file: a local JSON file that caches the list of files and their sizes, without files that are added later.
         on_stale_paths: handling of a ``paths_file`` with other sizes, or with files that ``paths`` does not name.
             "refresh" lists the files again, and "error" raises an error. "trust" raises an error for files that
@@ -414,9 +412,8 @@ Leftover = Literal["carry", "short", "drop"]
 class WindowBatches(feed.Feed):
     """Batches of windows for one rank of a trainer, as returned by :meth:`Windows.batches`.
 
-    Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
-    pass. The next ``for`` loop takes the next pass. Run only one loop at a time. ``batches[i]`` is batch ``i`` of this
-    rank, counted from the start of the first pass.
+    Iterating resumes after the last delivered batch and ends with the pass. The next ``for`` loop takes the next pass.
+    Run only one loop at a time. ``batches[i]`` is batch ``i`` of this rank, counted from the start of the first pass.
 
     Attributes:
         windows: source of the batches.
