@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.core.places import no_places
 from longcrawl.core.registry import Conditions
-from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.core.stages import Check, Edit, Edited, Stage, column, stage, with_column
 from longcrawl.dedup.ngrams import NGRAM_FACTOR, hash_units
 from longcrawl.errors import StageError, listed, unreadable
 from longcrawl.io.files import reread_when_changed
@@ -448,16 +448,40 @@ def _documents(units: Wide, bounds: npt.NDArray[np.int64]) -> Wide:
     return found + np.diff(bounds).astype(np.uint64)
 
 
-def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: str, directory: str) -> str:
-    """Count the words of all documents, or of a sample by hashes of their ids, and return the path of the counts."""
-    found = count_words(choose(tables, documents, f"{stage}.train_documents"), stage)
-    path = Path(directory) / f"words-{found.digest[:16]}.parquet"
-    found.save(path)
-    return str(path)
+class LearnsWords(Stage):
+    """Base of stages that need word statistics, read from a file or learnt from the documents that reach the stage."""
+
+    statistics: str
+    train_documents: int | None
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether word statistics must first be learnt from the documents."""
+        return self.statistics == CRAWL
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:
+        """Count the words of documents, or of a sample by hashes of their ids, and return a stage with the counts."""
+        if not self.needs_fit:
+            return self
+        found = count_words(choose(tables, self.train_documents, f"{self.name}.train_documents"), self.name)
+        path = Path(directory) / f"words-{found.digest[:16]}.parquet"
+        found.save(path)
+        return replace(self, statistics=str(path))  # type: ignore[type-var]  # stages are dataclasses
+
+    def files(self) -> tuple[str, ...]:
+        """Return the path of the statistics, if they are read from a file."""
+        return () if self.needs_fit else (self.statistics,)
+
+    def check_fitted(self) -> None:
+        """Raise StageError if the statistics must be learnt first."""
+        if self.needs_fit:
+            raise StageError(
+                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or name a file"
+            )
 
 
 @stage
-class LexicalDependency(Edit):
+class LexicalDependency(LearnsWords, Edit):
     """Measure from words alone how much of a document's vocabulary recurs from far before.
 
     A long document that is a single text takes up names and terms again after thousands of words; concatenated short
@@ -504,21 +528,6 @@ class LexicalDependency(Edit):
         """Columns with the measures: ``long_range``."""
         return (COLUMN,)
 
-    @property
-    def needs_fit(self) -> bool:
-        """Whether word statistics must first be learnt from the documents."""
-        return self.statistics == CRAWL
-
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> "LexicalDependency":
-        """Count the words of documents, in any order, and return a stage that uses the counts."""
-        if not self.needs_fit:
-            return self
-        return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
-
-    def files(self) -> tuple[str, ...]:
-        """Return the path of the statistics, if they are read from a file."""
-        return () if self.needs_fit else (self.statistics,)
-
     def prepare(self) -> None:
         """Read the statistics and compile the kernels."""
         if not self.needs_fit:
@@ -540,10 +549,7 @@ class LexicalDependency(Edit):
 
     def measures(self, texts: pa.Array) -> pa.StructArray:
         """Return the measures of valid large strings."""
-        if self.needs_fit:
-            raise StageError(
-                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or name a file"
-            )
+        self.check_fitted()
         known = look_up(self.statistics)
         units, bounds = hash_units(texts, None)
         mine = _documents(units, bounds)

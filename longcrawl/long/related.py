@@ -13,7 +13,6 @@ Sources: in-context pretraining, arXiv 2310.10638; Quest, 2405.19846; SPLiCe, 23
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from types import MappingProxyType
@@ -46,7 +45,7 @@ from longcrawl.kernels import term_vectors
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.term_vectors import NORM, Graph, TermVectors
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
-from longcrawl.long.lexical import CRAWL, learn_statistics, look_up, select_terms
+from longcrawl.long.lexical import CRAWL, LearnsWords, look_up, select_terms
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
@@ -70,7 +69,7 @@ ORDERED = pa.schema([(DOCUMENT, pa.int64()), ("id", pa.string()), (SORT_KEY, pa.
 
 
 @stage
-class Related(SpanSurvey):
+class Related(LearnsWords, SpanSurvey):
     """Order documents so that related ones follow each other, for outputs that keep the order of documents.
 
     Put it after the stages that remove documents and before ``tokenize``, which keeps no text; ``composed`` needs the
@@ -150,17 +149,11 @@ class Related(SpanSurvey):
     @property
     def needs_fit(self) -> bool:
         """Whether word statistics must first be learnt from the documents."""
-        return self.vectors is None and self.statistics == CRAWL
-
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Related":
-        """Count the words of documents, and return a stage that uses the counts."""
-        if not self.needs_fit:
-            return self
-        return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
+        return self.vectors is None and super().needs_fit
 
     def files(self) -> tuple[str, ...]:
         """Return the path of the statistics, if they are read from a file."""
-        return () if self.vectors is not None or self.needs_fit else (self.statistics,)
+        return super().files() if self.vectors is None else ()
 
     def prepare(self) -> None:
         """Read the statistics and compile the kernels."""
@@ -178,10 +171,7 @@ class Related(SpanSurvey):
         one); ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (lists of int16), if ``vectors``
         is set; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters), for "tree".
         """
-        if self.needs_fit:
-            raise StageError(
-                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or name a file"
-            )
+        self.check_fitted()
         ids = pc.cast(document_ids(table, self.name), pa.string())
         ranks = keyed_hash(ids.to_pylist(), self.name, self.seed)
         made: dict[str, Any] = {"id": ids, "rank": pa.array(ranks)}
