@@ -20,8 +20,8 @@ from longcrawl.errors import FormatError, RunError
 from longcrawl.formats.token_output import BEGINNING, texts_of
 from longcrawl.io.structured import load_json
 from longcrawl.run.card.front_matter import read_front_matter
-from longcrawl.run.card.write import CARD, about_run
-from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_manifest
+from longcrawl.run.card.write import about_run
+from longcrawl.run.manifest import CARD, MANIFEST, TOKEN_TABLES, read_manifest
 
 PART_TOKENS = 1 << 24
 """Approximate number of tokens per part; processes and workers share the parts."""

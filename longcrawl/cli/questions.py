@@ -113,7 +113,10 @@ def funnel(
 
 
 @app.command(epilog="Example: longcrawl why quickstart numpy/METADATA")
-def why(folder: RunFolder, document: Annotated[str, argument("Id of a document of the source.", "ID")]) -> None:
+def why(
+    folder: RunFolder,
+    document: Annotated[str, argument("Id of a document of the source, or the URL of a kept one.", "ID")],
+) -> None:
     """Show why a document was removed or kept. What stages changed in it is shown too."""
     answer(lc.why(folder, document))
 
@@ -149,13 +152,15 @@ def verify(
     Original LongCrawl64 data and token shards have no checksums: their contents are checked. The exit code is 1 if
     there are problems.
     """
-    from longcrawl.formats.shards.convert import shard_settings
-
-    given = shard_settings(overrides or ())
-    if given["writing"]:
-        raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
     named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
+    settings = {name: value for name, value in named.items() if value is not None}
+    if overrides:
+        from longcrawl.formats.shards.convert import shard_settings
+
+        given = shard_settings(overrides)
+        if given["writing"]:
+            raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
+        settings |= given["reading"]
     verification = lc.verify(path, shard_format, **settings)
     answer(verification)
     if verification.problems:
@@ -186,13 +191,12 @@ def inspect(
     if text is not None and path is None and split is None and row is None:
         answer(lc.text.explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
-        found = lc.inspect(path, split or "train", row or 0)
         if split is not None or row is not None:
-            answer(found)
+            answer(lc.inspect(path, split or "train", row or 0))
             return
         from longcrawl.publish import questions
 
-        analysis, counted = lc.analysis(path), questions.counted(path)
+        found, analysis, counted = questions.overview(path)
         tables = filter(None, map(str, (analysis, *counted)))
         answer("\n\n".join([str(found), *tables]), {"inspection": found, "analysis": analysis, "counted": counted})
     else:

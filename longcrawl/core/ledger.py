@@ -24,7 +24,7 @@ from longcrawl.core.stages import REMOVAL_SCHEMA, VERDICT_SCHEMA, Stage, documen
 from longcrawl.core.word_diff import WordDiff, diff_words
 from longcrawl.errors import LedgerError, as_lines, one_line, unreadable
 from longcrawl.io.files import remove, whole_file
-from longcrawl.io.stored_tables import DAMAGED, scan_tables, table_writer
+from longcrawl.io.stored_tables import DAMAGED, chosen_rows, scan_tables, table_writer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -169,7 +169,7 @@ def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
 
 def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
     """Return the edits of one document, stage by stage, each with another place of the same text if known."""
-    rows = edits.to_table(filter=pc.field("id") == document).to_pylist()
+    rows = chosen_rows(edits, pc.field("id") == document).to_pylist()
     found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
     names = ("stage", "rule", "unit", "start", "end", "replaced_by", "also_id")
     return tuple(
@@ -203,7 +203,7 @@ def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str,
     if not documents:
         return {}
     chosen = pc.field("id").isin(sorted(documents)) & pc.field("span").is_valid()
-    rows = edits.to_table(["stage", "id", "span", "start", "end"], filter=chosen).to_pylist()
+    rows = chosen_rows(edits, chosen, ["stage", "id", "span", "start", "end"]).to_pylist()
     return {(row["stage"], row["id"], row["span"]): (row["start"], row["end"]) for row in rows}
 
 
@@ -480,7 +480,7 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
 
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
     """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed."""
-    rows = ledger.to_table(filter=pc.field("id") == document).to_pylist()
+    rows = chosen_rows(ledger, pc.field("id") == document).to_pylist()
     found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
     copies = len(rows) - len(found)
     if len(found) > 1:
@@ -499,7 +499,7 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
     left_at = [places.get(reason.stage or "", -1) for reason in reasons]
     first = min(place for place, reason in zip(left_at, reasons, strict=True) if reason.leads_on)
     later = pc.field("id").isin(named) & pc.field("stage").isin(pa.array(stages[first + 1 :], pa.string()))
-    found = follow(ledger, stages, [Reason(**row) for row in ledger.to_table(filter=later).to_pylist()])
+    found = follow(ledger, stages, [Reason(**row) for row in chosen_rows(ledger, later).to_pylist()])
     found.sort(key=lambda row: places[row.stage or ""])
     ends = []
     for place, reason in zip(left_at, reasons, strict=True):

@@ -78,10 +78,9 @@ def check_undamaged(files: Sequence[Path]) -> None:
             _read_footer(file)
         return
     described: dict[Path, list[str]] = {}
-    for file in files:
-        recorded = {str(file): entry} if (entry := _recorded(file, described)) else {}
-        for problem in verify_files(Path(), recorded, lambda path: content_digest(str(path))):
-            raise CorruptionError(f"{problem}; {DAMAGED}")
+    recorded = {str(file): entry for file in files if (entry := _recorded(file, described))}
+    for problem in verify_files(Path(), recorded, lambda path: content_digest(str(path))):
+        raise CorruptionError(f"{problem}; {DAMAGED}")
 
 
 def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any] | None:
@@ -197,3 +196,13 @@ def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> "pads
     form = pads.ParquetFileFormat(default_fragment_scan_options=options)
     with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # the first file's schema is that of all
         return pads.dataset([str(file) for file in files], schema=schema, format=form)
+
+
+def chosen_rows(data: "pads.Dataset", condition: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the rows that fulfil a condition, from the row groups that can have some: a scan reads all for a few."""
+    import pyarrow.dataset as pads
+
+    if isinstance(data, pads.FileSystemDataset):
+        groups = [part for each in data.get_fragments(condition) if (part := each.subset(condition)).row_groups]
+        data = pads.FileSystemDataset(groups, data.schema, data.format)
+    return data.to_table(columns=columns, filter=condition)

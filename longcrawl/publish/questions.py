@@ -42,7 +42,7 @@ from longcrawl.errors import (
     unreadable,
 )
 from longcrawl.io.files import bring, bring_folder, given_url, name_of
-from longcrawl.io.stored_tables import DAMAGED
+from longcrawl.io.stored_tables import DAMAGED, chosen_rows
 from longcrawl.io.structured import check_unchanged
 from longcrawl.run.manifest import (
     MANIFEST,
@@ -139,6 +139,8 @@ def removal_rates(run: str | Path) -> RemovalRates:
 def why(run: str | Path, document: str) -> Reason:
     """Describe why a document was removed from a run, or that it was kept, and the changes to its text.
 
+    A kept document is also found by its URL, if its output records URLs.
+
     Raises:
         LedgerError: the run never had a document with this id, or has lost a file that may have it.
         CorruptionError: a file that may have it was changed.
@@ -160,23 +162,35 @@ def why(run: str | Path, document: str) -> Reason:
         reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
         if reason is not None:
             return reason
-        result, output = find_result(folder)
-        if not result.records_ids:
-            raise LedgerError(
-                f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a "
-                "removed document"
-            )
-        bring_folder(output)
-        ids = result.ids(output)
-        if not ids.files:
-            raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
-        if _is_among(ids, document, type(result).__name__):
-            return Reason(document, edits=edits)
-        named = ids.head(1, columns=["id"])["id"].to_pylist()
-        like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
-        if rules := manifest["left_out"]:
-            like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
-        raise LedgerError(f"{folder} never had a document {document!r}; {like}")
+        return _kept(folder, document, edits)
+
+
+def _kept(folder: Path, document: str, edits: tuple[TextEdit, ...]) -> Reason:
+    """Return that a run kept a document, found by its id or URL; LedgerError if it did not."""
+    result, output = find_result(folder)
+    if not result.records_ids:
+        raise LedgerError(
+            f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a "
+            "removed document"
+        )
+    bring_folder(output)
+    ids = result.ids(output)
+    if not ids.files:
+        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
+    if _is_among(ids, document, type(result).__name__):
+        return Reason(document, edits=edits)
+    named = ids.head(1, columns=["id"])["id"].to_pylist()
+    like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
+    if is_url(document) and "url" in ids.schema.names:
+        called = chosen_rows(ids, pc.field("url").cast(pa.large_string()) == document, ["id"])["id"].to_pylist()
+        if len(called) == 1:
+            return why(folder, called[0])
+        if called:
+            raise LedgerError(f"{len(called)} documents have the URL {document}: ask for one id of {listed(called)}")
+        like += "; a URL only finds kept documents: take a removed one's id from the columns id and url of its source"
+    if rules := read_manifest(folder)["left_out"]:
+        like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
+    raise LedgerError(f"{folder} never had a document {document!r}; {like}")
 
 
 def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
@@ -237,20 +251,30 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
 
 def analysis(path: str | Path) -> "Analysis":
     """Return the lengths, domains and languages of documents of a run, or count them in a single output."""
-    from longcrawl.run.analysis import Analysis, analyse
-
     if given_url(path) is None:
         result, output = whole_result(Path(path))
         if output == Path(path):
-            return analyse(result.ids(output))
+            return _analysis(result.ids(output))
     with open_run(path) as folder:
-        return Analysis.from_dict(read_manifest(folder)["analysis"])
+        return _analysis(read_manifest(folder)["analysis"])
 
 
-def counted(path: str | Path) -> list[Table]:
-    """Return tables of the columns that a run's stages count, such as languages, or [] for a single output."""
-    of_run = given_url(path) is not None or find_result(Path(path))[1] != Path(path)
-    return value_tables(funnel(path)) if of_run else []
+def _analysis(counted: "Mapping[str, Any] | pads.FileSystemDataset") -> "Analysis":
+    from longcrawl.run.analysis import Analysis, analyse
+
+    return Analysis.from_dict(counted) if isinstance(counted, Mapping) else analyse(counted)
+
+
+def overview(path: str | Path) -> "tuple[Inspection, Analysis, list[Table]]":
+    """Return the first row, the analysis, and for a run the tables of columns that its stages count."""
+    with open_output(path) as folder:
+        result, output = whole_result(folder)
+        found = result.inspect(output, "train", 0)
+        found = replace(found, path=name_of(Path(found.path)))
+        if output == folder:
+            return found, _analysis(result.ids(output)), []
+        manifest = read_manifest(folder)
+        return found, _analysis(manifest["analysis"]), value_tables(Funnel.from_dict(manifest["funnel"]))
 
 
 @contextmanager

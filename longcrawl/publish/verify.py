@@ -10,7 +10,6 @@ from typing import Any
 
 from longcrawl.core.outputs import RESULTS, Result, Verification
 from longcrawl.errors import FormatError, HubError
-from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.io.file_systems import ask, fetch, file_system_of
 from longcrawl.io.files import BLOCK
 from longcrawl.io.structured import is_sealed, verify_files
@@ -49,15 +48,23 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
     if given and (whole := RESULTS.around(folder)) is not None:
         raise FormatError(f"{whole[0]} records what is in it: leave {given} out")
     if folder.is_file():
-        return verify_shard(folder, format, **settings)
+        return _verify_shards(folder, format, **settings)
     result, output = find_result(folder)
     described = output != folder or (folder / result.description).exists()
     if not described and not holds_arrays(folder):
-        return verify_shards(folder, format, **settings)
+        return _verify_shards(folder, format, **settings)
     if given:
         raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
+    if output != folder:
+        return _verify_run(folder, result, output)
     check_whole(folder, result)
-    return result.verify(folder) if output == folder else _verify_run(folder, result, output)
+    return result.verify(folder)
+
+
+def _verify_shards(path: Path, format: str | None, **settings: Any) -> Verification:  # noqa: A002  # as in verify
+    from longcrawl.formats.shards.spec import verify_shard, verify_shards  # loads all their formats
+
+    return (verify_shard if path.is_file() else verify_shards)(path, format, **settings)
 
 
 def _verify_run(folder: Path, result: Result, output: Path) -> Verification:

@@ -39,10 +39,10 @@ from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import inputs, part, segments
 from longcrawl.run.analysis import analyse
-from longcrawl.run.card.write import CARD, write_card
+from longcrawl.run.card.write import write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
-from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, RunCosts, RunSummary, StageCost, read_manifest
+from longcrawl.run.manifest import CARD, MANIFEST, PLAN, VERSION, WORK, RunCosts, RunSummary, StageCost, read_manifest
 from longcrawl.run.part import Tally, run_fused, run_part
 from longcrawl.run.plan.estimates import Plan
 from longcrawl.run.recipe import Recipe, check_order, load_recipe

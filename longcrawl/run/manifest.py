@@ -138,6 +138,7 @@ INPUTS = "inputs.json"
 EMPTIED = "emptied.json"
 """Marker in ``work`` with the funnel of a run that removed every document, and so has no manifest."""
 MANIFEST = "manifest.json"
+CARD = "README.md"
 TOKEN_TABLES = "tokens"  # noqa: S105  # of a model, not of a server
 """Folder of a pushed run with the rows of its output in a form that plain `datasets` loads."""
 PLAN = "plan.json"
@@ -305,7 +306,7 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
     if not may_hold_run(url):
         raise RunError(f"a run is not read from {url}: name a folder, s3://…, gs://… or hf://datasets/USER/NAME")
     with open_place(url) as folder:
-        bring(*(folder / name for name in (MANIFEST, PLAN, "README.md", "recipe.yaml")))
+        bring(*(folder / name for name in (MANIFEST, PLAN, CARD, "recipe.yaml")))
         for name in folders:
             bring_folder(folder / name, without=WORK)
         yield folder

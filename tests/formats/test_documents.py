@@ -509,6 +509,15 @@ def test_why_knows_what_was_kept(run_folder):
         lc.why(run_folder, "x")
 
 
+def test_why_finds_kept_documents_by_their_url(run_folder):
+    kept = names_in(run_folder / "parquet")[5]
+    part, number = kept.split("-")
+    url = "https://www.site{}.org/{}/{}"
+    assert lc.why(run_folder, url.format(int(number) % 4, part, number)).id == kept
+    with pytest.raises(LedgerError, match="a URL only finds kept documents: take a removed one's id from the columns"):
+        lc.why(run_folder, url.format(1, 1, 9))
+
+
 def test_clusters_of_duplicates_are_shown_with_their_texts(run_folder):
     (cluster,) = lc.clusters(run_folder)
     assert cluster.kept.id.endswith("9")

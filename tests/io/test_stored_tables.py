@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
@@ -13,7 +14,7 @@ import longcrawl as lc
 from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError
 from longcrawl.io import stored_tables
-from longcrawl.io.stored_tables import check_undamaged, read_footers, read_row, read_table, scan_tables
+from longcrawl.io.stored_tables import check_undamaged, chosen_rows, read_footers, read_row, read_table, scan_tables
 
 
 @pytest.fixture
@@ -54,6 +55,19 @@ def test_no_flipped_bit_of_a_footer_is_read(output, reader):
             READERS[reader](file)
     file.write_bytes(whole)
     assert READERS[reader](file) == expected
+
+
+@pytest.mark.parametrize("wanted", [["b3"], ["a0", "c9"], ["none"], []])
+@pytest.mark.parametrize("files", [3, 0])
+def test_chosen_rows_are_those_of_a_scan(tmp_path, files, wanted):
+    for name in "abc"[:files]:
+        rows = pa.table({"id": [f"{name}{row}" for row in range(10)], "row": range(10)})
+        pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=4)
+    schema = pa.schema({"id": pa.string(), "row": pa.int64()})
+    tables = scan_tables(sorted(tmp_path.glob("*.parquet")), schema)
+    condition = pc.field("id").isin(pa.array(wanted, pa.string()))
+    assert chosen_rows(tables, condition).equals(tables.to_table(filter=condition))
+    assert len(chosen_rows(tables, condition, ["row"])) == (len(wanted) if files and wanted != ["none"] else 0)
 
 
 def test_inspect_and_why_compare_the_tables_that_they_read(output):

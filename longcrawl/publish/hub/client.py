@@ -21,8 +21,7 @@ import yaml
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError
 from longcrawl.io.structured import is_count, load_json, load_yaml, seal
-from longcrawl.run.card.write import CARD
-from longcrawl.run.manifest import MANIFEST
+from longcrawl.run.manifest import CARD, MANIFEST
 from longcrawl.urls import REPOSITORY
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from longcrawl.io.files import checksum
 from longcrawl.io.stored_tables import GroupedTable
 from longcrawl.publish.hub import client
 from longcrawl.run.card.front_matter import FRONT_MATTER, config_info, read_front_matter, yaml_block
-from longcrawl.run.card.write import CARD
-from longcrawl.run.manifest import MANIFEST
+from longcrawl.run.manifest import CARD, MANIFEST
 
 if TYPE_CHECKING:
     import datasets

@@ -29,10 +29,10 @@ from longcrawl.io.stored_tables import GroupedTable, check_undamaged
 from longcrawl.io.structured import Marker, seal, verify_files
 from longcrawl.publish.hub import client
 from longcrawl.run.card.front_matter import card_problems
-from longcrawl.run.card.write import CARD, card, is_marked, local_paths
+from longcrawl.run.card.write import card, is_marked, local_paths
 from longcrawl.run.engines.hold import LOCK, hold_alone
 from longcrawl.run.engines.local import Local
-from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, open_run, read_manifest, read_sealed
+from longcrawl.run.manifest import CARD, MANIFEST, TOKEN_TABLES, open_run, read_manifest, read_sealed
 from longcrawl.run.segments import do_once
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from longcrawl.publish.report.removed_documents import (
 )
 from longcrawl.run.analysis import Analysis, Lengths, length_table
 from longcrawl.run.card.sections import Limit, compared_lengths, known_limits
-from longcrawl.run.card.write import CARD, PICTURE_FOLDER
-from longcrawl.run.manifest import MANIFEST, PLAN, TOKEN_TABLES, WORK, open_run, read_manifest
+from longcrawl.run.card.write import PICTURE_FOLDER
+from longcrawl.run.manifest import CARD, MANIFEST, PLAN, TOKEN_TABLES, WORK, open_run, read_manifest
 
 LONGEST_NAME = 200
 _BREAKS = re.compile(r"([_.])")

@@ -30,7 +30,7 @@ from longcrawl.io.structured import load_json, seal
 from longcrawl.run.analysis import Analysis, Lengths, bin_name
 from longcrawl.run.card import front_matter, sections
 from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules, titled
-from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_manifest, read_sealed
+from longcrawl.run.manifest import CARD, MANIFEST, input_names, lost_ledger, open_run, read_manifest, read_sealed
 from longcrawl.urls import REPOSITORY
 
 
@@ -238,7 +238,6 @@ def _short(name: str) -> str:
     return shown if len(shown) <= MOST_LETTERS else f"{shown[: MOST_LETTERS - 1]}…"
 
 
-CARD = "README.md"
 PICTURE_FOLDER = "card"
 MOST_BAD_FILES = 50
 
