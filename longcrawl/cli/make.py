@@ -276,7 +276,8 @@ def warm(
     """Compile kernels ahead, once for a machine. Otherwise each is compiled when it is first needed."""
     from longcrawl.cli.warm import compile_kernels
 
-    answer(compile_kernels(num_proc))
+    made = compile_kernels(num_proc)
+    answer("{kernels:,} kernels compiled in {seconds} s, by {processes} processes".format(**made), made)
 
 
 @app.command(epilog="Example: longcrawl card quickstart --plots")

@@ -60,8 +60,8 @@ READ: Sequence[tuple[str, dict[str, str]]] = (
 )
 
 
-def compile_kernels(num_proc: int | None = None) -> str:
-    """Compile the kernels of all stages, outputs and feeds; return a message. By default each core has a process."""
+def compile_kernels(num_proc: int | None = None) -> dict[str, int]:
+    """Compile the kernels of all stages, outputs and feeds; return the counts. By default each core has a process."""
     workers = num_proc or usable_cpus()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ def compile_kernels(num_proc: int | None = None) -> str:
         numbers = range(len(tasks()))
         done = map_tasks(partial(_compile, Path(folder)), numbers, workers)
         compiled = sum(progress_bar(done, total=len(numbers), desc="warm", unit=" tasks"))
-    return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
+    return {"kernels": compiled, "seconds": round(time.monotonic() - started), "processes": workers}
 
 
 def tasks() -> list[Callable[[Path], object]]:

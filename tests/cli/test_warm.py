@@ -1,13 +1,16 @@
 """Kernels that are compiled ahead."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli import warm
+from longcrawl.cli.commands import app
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.tokens.encoders import load_encoder
 
@@ -31,3 +34,10 @@ def test_tasks_find_what_is_prepared_for_them(tmp_path):
     assert load_encoder(str(tmp_path / "tokenizer.json")).vocabulary_size <= 300
     assert [shape for shape, steps in warm.SHAPES.items() if set(steps[-1]) != {shape}] == []
     assert set(warm.SHAPES) <= set(OUTPUTS)
+
+
+def test_the_answer_as_json(monkeypatch):
+    monkeypatch.setattr(warm, "prepare", lambda _: None)
+    monkeypatch.setattr(warm, "tasks", lambda: [str, str])
+    shown = CliRunner().invoke(app, ["warm", "--num-proc", "1", "--json"])
+    assert json.loads(shown.stdout) | {"kernels": 0, "processes": 1} == json.loads(shown.stdout)

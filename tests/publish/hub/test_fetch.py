@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.cli.commands import app
 from longcrawl.errors import CorruptionError, HubError
 from longcrawl.loading import Rectangle
 
@@ -87,6 +89,12 @@ def test_a_stopped_fetch_resumes(copy, tmp_path, monkeypatch):
     assert {file.name: file.read_bytes() for file in (tmp_path / "out/train").iterdir()} == {
         file.name: file.read_bytes() for file in (tmp_path / "whole/train").iterdir()
     }
+
+
+def test_the_answer_of_the_command_as_json(copy, tmp_path):
+    words = ["fetch", "longcrawl64", "--repo", REPO, "--out", str(tmp_path / "out"), "--rows", "4", "--json"]
+    facts = json.loads(CliRunner().invoke(app, words).stdout)
+    assert facts | {"path": str(tmp_path / "out"), "repo": REPO, "split": "train", "rows": 4, "of": ROWS} == facts
 
 
 def test_what_is_damaged_on_the_way_is_not_kept(copy, tmp_path, monkeypatch):

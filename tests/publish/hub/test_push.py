@@ -140,6 +140,14 @@ def test_a_dry_run_lists_what_would_be_sent_and_changes_nothing(hub, repo, run):
     assert repo not in hub.repositories
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_the_answer_of_a_push_as_json(hub, repo, run, more):
+    facts = json.loads(CliRunner().invoke(app, ["push", str(run), repo, "--public", "--json", *more]).stdout)
+    assert (facts["repo"], facts["visibility"], facts["unchanged"], facts["delete"]) == (repo, "public", {}, [])
+    assert facts["send"] == {name: len(content) for name, content in described(run).items()}
+    assert (facts["commit"] is None) == bool(more)
+
+
 @pytest.mark.parametrize("there", ["nothing", "private", "public"])
 def test_a_dry_run_needs_no_token(hub, repo, run, monkeypatch, there):
     if there != "nothing":
