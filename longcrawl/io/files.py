@@ -160,12 +160,12 @@ def clear_others(folder: Path) -> None:
                     shutil.rmtree(other, ignore_errors=True)
 
 
-def check_writable(path: Path) -> None:
-    """Raise RunError if a file belongs to a run at a URL where runs can only be read."""
+def check_writable(path: Path, otherwise: str = "") -> None:
+    """Raise RunError if a file belongs to a run at a URL where runs can only be read; ``otherwise`` ends it."""
     if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
             f"{url} is not written, as runs are only read from there: fetch the run, and send what is changed with "
-            "`longcrawl push FOLDER user/name`, or name another file with --out"
+            f"`longcrawl push FOLDER user/name`{otherwise}"
         )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import RecipeError, known_names
+from longcrawl.core.sources import Source
+from longcrawl.errors import RecipeError, SourceError, known_names
 from longcrawl.run.first_recipe import guess_source
 from longcrawl.run.job import run
 from longcrawl.run.manifest import RunSummary
@@ -48,10 +49,24 @@ def tokenize(
 
     Raises:
         RecipeError: the options do not make a recipe.
+        SourceError: the source is a web archive with HTML, or cannot be read.
         RunError: the run cannot start, continue or finish.
     """
     given = (source, tokenizer, max_length, overlap_size, format, builder, overrides)
-    return run(tokenize_recipe(*given, min_text_length, overlap_probability), output_dir, num_proc)
+    recipe = tokenize_recipe(*given, min_text_length, overlap_probability)
+    _check_texts(recipe.source)
+    return run(recipe, output_dir, num_proc)
+
+
+def _check_texts(source: Source) -> None:
+    """Raise SourceError if a web archive may have HTML, whose text is not extracted here."""
+    if source.name == "warc" and any("html" in mime or "xml" in mime for mime in source.settings()["mimes"]):
+        files = (file for part in source.splits()["train"] for file in part.files)
+        if archive := next((file for file in files if ".wet" not in Path(file).name), None):
+            raise SourceError(
+                f"{archive} may have HTML, and tokenize reads texts: extract them in a run (longcrawl init {archive} "
+                "writes its recipe), name .wet files, or read only plain text with --set 'source.mimes=[text/plain]'"
+            )
 
 
 def tokenize_recipe(

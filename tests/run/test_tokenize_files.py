@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.errors import RecipeError
+from longcrawl.errors import RecipeError, RunError, SourceError
 from longcrawl.run.tokenize_files import tokenize_recipe
 
 WORDS = ["the", "tide", "was", "out", "and", "the", "boats", "lay", "on", "the", "sand"]
@@ -124,6 +124,26 @@ def test_buckets_are_top_folders_of_the_input_or_values_of_a_field(tmp_path):
 def test_a_source_of_another_kind():
     recipe = tokenize_recipe("crawl/*.warc.gz", builder="warc", format="megatron")
     assert (recipe.source.name, recipe.output.name) == ("warc", "megatron")
+
+
+@pytest.mark.parametrize("name", ["a.warc.gz", ""])
+def test_web_archives_with_html_are_refused(tmp_path, name):
+    lc.samples.write_archive(tmp_path / "crawl")
+    (tmp_path / "crawl" / "00000.warc.gz").rename(tmp_path / "crawl" / "a.warc.gz")
+    with pytest.raises(SourceError, match=r"\.warc\.gz may have HTML, and tokenize reads texts: extract them in a run"):
+        lc.tokenize(tmp_path / "crawl" / name, tmp_path / "out", "trained")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(RunError, match="produced no documents"):
+        lc.tokenize(tmp_path / "crawl", tmp_path / "out", "trained", overrides=["source.mimes=[text/plain]"])
+
+
+def test_wet_files_are_tokenized(tmp_path):
+    text = "A page of plain text, made for this test.\n" * 9
+    head = "WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://a.example/\r\nContent-Type: text/plain\r\n"
+    record = f"{head}WARC-Record-ID: <urn:uuid:1>\r\nContent-Length: {len(text)}\r\n\r\n{text}\r\n\r\n"
+    (tmp_path / "a.warc.wet").write_bytes(record.encode())
+    summary = lc.tokenize(tmp_path / "a.warc.wet", tmp_path / "out", "trained")
+    assert summary.written["splits"]["train"]["documents"] == 1
 
 
 def test_what_is_no_format_is_refused():

@@ -554,7 +554,7 @@ def write_report(
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
     """Return the resolved path of the report after checking that it can be written and may be replaced."""
-    check_writable(target)
+    check_writable(target, ", or name another file with --out")
     with writing(target, RunError, ELSEWHERE):
         with suppress(FileNotFoundError):
             target.stat()  # fails where links lead in a circle
