@@ -167,6 +167,14 @@ class _Records:
     """The byte offset of each record in the file, if known and requested."""
 
 
+def _without_descriptions(parts: list[sources.Part]) -> list[sources.Part]:
+    """Return the parts without ``parquet.json``, which describes an output of longcrawl, above parquet files."""
+    tables = [part.name for part in parts if kind_of(part.name) == ".parquet"]
+    above = [part.name.removesuffix("parquet.json") for part in parts if f"/{part.name}".endswith("/parquet.json")]
+    described = {f"{folder}parquet.json" for folder in above if any(name.startswith(folder) for name in tables)}
+    return [part for part in parts if part.name not in described]
+
+
 @sources.source("text")
 class Text(sources.Source):
     """Documents of JSON lines, parquet, CSV or text files.
@@ -253,6 +261,8 @@ class Text(sources.Source):
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         endings, hint = (EXTENSIONS, FORCE) if self.format == "auto" else (("",), "")
         splits = named_parts(self.name, data_dir, data_files, endings, "*.jsonl", whole=WHOLE, hint=hint)
+        if not data_files:
+            splits = {split: _without_descriptions(parts) for split, parts in splits.items()}
         for part in (part for parts in splits.values() for part in parts):
             if not has_ending(part.name, endings) and why_no_file(part.files[0]) is None:
                 known = spell_endings(EXTENSIONS)

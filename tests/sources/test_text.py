@@ -521,6 +521,15 @@ def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):
         Text(data_dir=str(tmp_path), data_files="*.jsonl").splits()
 
 
+@pytest.mark.parametrize("below", ["", "texts", "texts/parquet"])
+def test_the_description_of_an_output_is_no_document(tmp_path, below):
+    longcrawl.Crawl([{"id": "0", "text": "one"}]).to_parquet(tmp_path / "read" / below)
+    assert [row["text"] for row in read(Text(data_dir=str(tmp_path / "read")))[0]] == ["one"]
+    (tmp_path / "read" / "other").mkdir()
+    (tmp_path / "read" / "other" / "parquet.json").write_bytes(JSONL)
+    assert len(read(Text(data_dir=str(tmp_path / "read")))[0]) == 4
+
+
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
     write(tmp_path / "a[1].jsonl")
     assert len(read(Text(data_files=str(tmp_path / "a[1].jsonl")))[0]) == 3
