@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union
 
 from longcrawl._version import __version__
+from longcrawl.core.display import Column, Table
 from longcrawl.errors import LongCrawlError, StageError, known_names, quoted, shortened
 
 RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
@@ -162,6 +163,19 @@ def short_repr(instance: Any) -> str:
     values = [(field, getattr(instance, field.name)) for field in shown]
     changed = [f"{field.name}={value!r}" for field, value in values if not _is_default(field, value)]
     return f"{type(instance).__name__}({', '.join(changed)})"
+
+
+def fields_html(instance: Any) -> str:
+    """Return a configuration as a table of all its fields for a notebook, with the defaults of those that differ."""
+    shown = [field for field in dataclasses.fields(instance) if field.init and field.repr]
+    rows = []
+    for field in shown:
+        value, default = getattr(instance, field.name), _default(field)
+        other = "" if default is dataclasses.MISSING or _is_default(field, value) else quoted(default)
+        rows.append([field.name, quoted(value), other])
+    about = (inspect.getdoc(type(instance)) or "").partition("\n")[0]
+    titles = [Column("field"), Column("value"), Column("default")]
+    return Table(titles, rows, f"{type(instance).__name__}: {about}")._repr_html_()
 
 
 def _is_default(field: "dataclasses.Field[Any]", value: Any) -> bool:
@@ -326,6 +340,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         """Make a class a frozen dataclass and register it as ``name``."""
         if "__repr__" not in vars(cls):
             cls.__repr__ = short_repr  # type: ignore[method-assign]  # a function of the module as a method
+            cls._repr_html_ = fields_html  # type: ignore[attr-defined]
         made: Any = dataclass(frozen=True)(cls)
         made.name = name
         self[name] = made

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.registry import short_repr
+from longcrawl.core.registry import fields_html, short_repr
 from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unreadable, warn_user
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
@@ -780,6 +780,7 @@ class Feed(ABC):
     """Rows of a batch, if all batches have as many."""
 
     __repr__ = short_repr
+    _repr_html_ = fields_html
 
     @abstractmethod
     def read(self, step: int) -> Batch:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.registry import check_fields, short_repr
+from longcrawl.core.registry import check_fields, fields_html, short_repr
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_hash import KeyedOrder, file_order, keyed_order
@@ -115,6 +115,7 @@ class Windows:
     on_stale_paths: window_files.OnStalePaths = "refresh"
 
     __repr__ = short_repr
+    _repr_html_ = fields_html
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)

@@ -1,11 +1,14 @@
 """Kinds by name: how settings of recipes become fields, and which packages bring kinds."""
 
+from dataclasses import fields
+
 import pytest
 
 import longcrawl as lc
-from longcrawl.core.registry import build, installed_versions
+from longcrawl.core.registry import build, fields_html, installed_versions
 from longcrawl.errors import StageError
 from longcrawl.io.structured import load_yaml
+from longcrawl.sources.text import Text
 
 
 def test_a_number_may_have_an_exponent():
@@ -23,3 +26,22 @@ def test_versions_are_also_those_of_packages_with_stages(tmp_path, monkeypatch):
     (about / "entry_points.txt").write_text("[longcrawl.stages]\nonly_poems = my_stages:OnlyPoems\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert installed_versions.__wrapped__()["my-stages"] == "1.2"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lc.text.MinChars(n=7), Text(data_dir="<b>", text_field="body"), lc.formats.RectangleOutput(heldout=7)],
+    ids=["stage", "source", "output"],
+)
+def test_a_notebook_shows_a_configuration_as_a_table(made):
+    page = made._repr_html_()
+    assert page.startswith(f"<p>{type(made).__name__}: ")
+    for field in (field for field in fields(made) if field.init and field.repr):
+        assert f">{field.name}</td>" in page
+    assert ">7</td>" in page or ">&#x27;body&#x27;</td>" in page
+    assert "<b>" not in page
+
+
+def test_a_notebook_shows_feeds_as_tables():
+    feeds = (lc.loading.Jsonl, lc.loading.Packed, lc.loading.Rectangle, lc.loading.WindowMixture, lc.loading.Windows)
+    assert {feed._repr_html_ for feed in feeds} == {fields_html}
