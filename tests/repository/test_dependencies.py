@@ -113,6 +113,22 @@ def test_optional_packages_are_imported_in_functions():
     assert {name for name, outside in imported_distributions().items() if outside} - always == set()
 
 
+def unpickling(file: Path) -> bool:
+    """Return whether a module may load pickled objects: with pickle or torch, or with a setting that allows them."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    named = {ast.unparse(call.func) for call in calls}
+    settings = {(each.arg, ast.unparse(each.value)) for call in calls for each in call.keywords}
+    loads = {f"{module}.{load}" for module in ("pickle", "cloudpickle", "dill", "joblib") for load in ("load", "loads")}
+    trusting = {("allow_pickle", "True"), ("weights_only", "False"), ("trust_remote_code", "True")}
+    return bool(named & (loads | {"torch.load", "pickle.Unpickler"}) or settings & trusting)
+
+
+def test_only_processes_of_a_run_unpickle():
+    """SECURITY.md promises that no dataset, state, index or model is unpickled."""
+    engines = ROOT / "longcrawl" / "run" / "engines"
+    assert {file.parent for file in (ROOT / "longcrawl").rglob("*.py") if unpickling(file)} == {engines}
+
+
 COMPILER = ("llvmlite", "numba")
 """Bounded above, as kernels name private parts of numba; ``.ci/newest-numba`` tries the newest."""
 

@@ -50,7 +50,8 @@ def test_the_citation_is_valid_and_of_this_version():
 def test_the_changelog_has_this_version():
     changelog = text("CHANGELOG.md")
     releases = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
-    assert releases[:2] == ["Unreleased", __version__]
+    date = loaded(ROOT / "CITATION.cff")["date-released"]
+    assert releases[:2] == ["Unreleased", f"{__version__} - {date:%Y-%m-%d}"]
 
 
 def test_the_security_policy_names_this_minor_release():
