@@ -347,11 +347,11 @@ def _datasheet(card: sections.CardSource) -> str:
 SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "summary": _summary,
     "load": titled("Load it", _load),
-    "limits": titled("What to know", _limits),
+    "limits": titled("Known limits", _limits),
     "made": titled("How it was made", _made),
     "funnel": titled("Documents kept by each stage", sections.funnel_and_rates),
     "reasons": titled("Why documents were removed", sections.reasons),
-    "edited": titled("What was changed in documents", sections.edited),
+    "edited": titled("Changes in documents", sections.edited),
     "lengths": titled("Lengths", sections.lengths),
     "places": titled("Domains and languages", sections.places),
     "duplicates": titled("Duplicates", sections.duplicates),

@@ -235,8 +235,8 @@ def test_ids_hosts_and_languages_cannot_be_markup(tmp_path):
     assert any("script" in row for row in rows)
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", card)  # code spans
     outside = re.sub(r"^<!-- /?longcrawl.*-->$", "", outside, flags=re.MULTILINE)
-    assert "script>" not in outside.partition("## What to know")[2]
-    assert "<!--" not in outside.partition("## What to know")[2]
+    assert "script>" not in outside.partition("## Known limits")[2]
+    assert "<!--" not in outside.partition("## Known limits")[2]
     widths = [len(re.split(r"(?<!\\)\|", row)) for row in rows]
     for above, below, one, other in zip(rows, rows[1:], widths, widths[1:], strict=False):
         assert one == other or "---" not in below, (above, below)
