@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from longcrawl.publish.compose import compose
     from longcrawl.publish.hub.fetch import Fetched, fetch
     from longcrawl.publish.hub.push import Push, push, write_tables
-    from longcrawl.publish.questions import analysis, clusters, contamination, funnel, inspect, removal_rates, why
+    from longcrawl.publish.questions import (
+        analysis,
+        clusters,
+        contamination,
+        funnel,
+        inspect,
+        page_blocks,
+        removal_rates,
+        why,
+    )
     from longcrawl.publish.report.page import write_report
     from longcrawl.publish.report.removed_documents import removed_documents
     from longcrawl.publish.trace import Trace, trace
@@ -75,6 +84,7 @@ __all__ = [
     "loading",
     "long",
     "open",
+    "page_blocks",
     "plan",
     "plan_cluster",
     "preview_run",

@@ -10,7 +10,7 @@ import errno
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
@@ -108,11 +108,14 @@ def listed_with_near(names: Iterable[str], wrong: str) -> str:
     return f"{listed(there)}{f' (did you mean {near!r}?)' if near else ''}"
 
 
-def show(message: object, *, error: bool = False, end: str = "\n") -> None:
-    """Print to standard output or error, escaping control characters and what its encoding cannot represent."""
+def show(message: object, *, error: bool = False, end: str = "\n", colour: Callable[[str], str] = str) -> None:
+    """Print to standard output or error, escaping control characters and what its encoding cannot represent.
+
+    ``colour`` may add escape sequences to the escaped text.
+    """
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(f"{printable(message)}{end}".encode(encoding, "backslashreplace").decode(encoding))
+    stream.write(f"{colour(printable(message))}{end}".encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
 
 

@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -135,13 +136,23 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def answer(found: object, facts: Any = None) -> None:
-    """Print the answer of a command: ``found``, or with ``--json`` the JSON-ready ``facts`` (or ``found``)."""
+_BLOCK = re.compile(r"^[+-] [01]\.\d\d .*", re.MULTILINE)
+
+
+def answer(found: object, facts: Any = None, *, blocks: bool = False) -> None:
+    """Print the answer of a command: ``found``, or with ``--json`` the JSON-ready ``facts`` (or ``found``).
+
+    With ``blocks``, a terminal shows lines of kept blocks of a page in green, and of removed ones faint.
+    """
     if not _asked["json"]:
-        show(found)
+        show(found, colour=_coloured if blocks and sys.stdout.isatty() and "NO_COLOR" not in os.environ else str)
         return
     values = _display().facts_of(found if facts is None else facts)
     show(json.dumps(values if isinstance(values, dict) else {"message": values}, indent=2, allow_nan=False))
+
+
+def _coloured(text: str) -> str:
+    return _BLOCK.sub(lambda line: f"\x1b[{32 if line[0][0] == '+' else 2}m{line[0]}\x1b[0m", text)
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:

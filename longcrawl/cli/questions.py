@@ -116,9 +116,23 @@ def funnel(
 def why(
     folder: RunFolder,
     document: Annotated[str, argument("Id of a document of the source, or the URL of a kept one.", "ID")],
+    *,
+    page: Annotated[
+        bool,
+        option(
+            "Also read its page again, and show the kept (+) and removed (-) blocks with their probabilities; "
+            "for extract_text with engine `blocks`.",
+            "--page",
+        ),
+    ] = False,
 ) -> None:
     """Show why a document was removed or kept. What stages changed in it is shown too."""
-    answer(lc.why(folder, document))
+    reason = lc.why(folder, document)
+    if not page:
+        answer(reason)
+        return
+    blocks = lc.page_blocks(folder, reason.id)
+    answer(f"{reason}\n\n{blocks}", {"reason": reason, "page": blocks}, blocks=True)
 
 
 @app.command(epilog="Example: longcrawl clusters quickstart --stage exact_documents")
@@ -182,15 +196,23 @@ def inspect(
         str | None, option("With --text: explain by the stages of this recipe.", metavar="RECIPE")
     ] = None,
     language: Annotated[str | None, option("With --text: language of the text, such as de; en if left out.")] = None,
+    html: Annotated[
+        str | None,
+        file_option("Explain this HTML page as --text does, and show its kept (+) and removed (-) blocks."),
+    ] = None,
 ) -> None:
     """Show what a run wrote, or explain a text.
 
     Of a run: lengths, sites, languages and one row as text. Of a text (--text): what each quality rule measures in it.
-    Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules.
+    Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules. Of a page (--html): also
+    the probability that each block is content. Without --recipe, extract_text has the engine blocks.
     """
-    if text is not None and path is None and split is None and row is None:
-        answer(lc.text.explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
-    elif path is not None and text is None and not (stage or recipe or language):
+    explained = text if html is None else html
+    if explained is not None and path is None and split is None and row is None and (text is None or html is None):
+        stages, given = _stages_of(stage or (), recipe, extract=html is not None), _read_text(explained)
+        page: dict[str, Any] = {} if html is None else {"html": given}
+        answer(lc.text.explain("" if page else given, stages, language or "en", **page), blocks=bool(page))
+    elif path is not None and explained is None and not (stage or recipe or language):
         if split is not None or row is not None:
             answer(lc.inspect(path, split or "train", row or 0))
             return
@@ -202,18 +224,20 @@ def inspect(
     else:
         raise LongCrawlError(
             "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
-            "longcrawl inspect --text FILE, with --stage, --recipe or --language"
+            "longcrawl inspect --text FILE or --html FILE, with --stage, --recipe or --language"
         )
 
 
-def _stages_of(names: Sequence[str], recipe: str | None) -> list[Any]:
+def _stages_of(names: Sequence[str], recipe: str | None, *, extract: bool) -> list[Any]:
     if names and recipe is not None:
         raise StageError("inspect takes stages or a recipe, not both: leave --stage or --recipe out")
     if recipe is not None:
         return [stage for _, stage in lc.load_recipe(recipe).stages]
     from longcrawl.core.stages import STAGES
 
-    return [STAGES.make(name, {}) for name in names or USUAL]
+    chosen = [name for name in names or USUAL if name != "extract_text" or not extract]
+    first = [STAGES.make("extract_text", {"engine": "blocks"})] if extract else []
+    return [*first, *(STAGES.make(name, {}) for name in chosen)]
 
 
 def _read_text(file: str) -> str:

@@ -202,6 +202,10 @@ class Stage(ABC):
         """Measure every rule on a batch, in order of precedence, or raise StageError if the stage has no rules."""
         raise StageError(f"{self!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
 
+    def explain_page(self, page: str) -> Any:  # noqa: ARG002  # stages that extract texts can need it
+        """Return an object that shows how a text is extracted from HTML, or raise StageError if the stage has none."""
+        raise StageError(f"{self!r} does not show how it extracts a text")
+
     def judge(self, table: pa.Table) -> pa.Table:
         """Return the first failed rule of each document, ``VERDICT_SCHEMA``."""
         return first_failure(table.num_rows, self.checks(table))

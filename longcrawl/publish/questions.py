@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from longcrawl.core.ledger import (
     find_clusters,
     find_edits,
     find_reason,
+    follow,
     open_ledger,
 )
 from longcrawl.core.outputs import RESULTS, Inspection, Result
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from longcrawl.run.analysis import Analysis
+    from longcrawl.text.extract.explain import PageExplanation
 
 
 def find_result(folder: Path) -> tuple[Result, Path]:
@@ -345,6 +347,96 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
             )
         came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
         return text.UrlHits(found.table, came, found.dropped)
+
+
+def page_blocks(run: str | Path, document: str) -> "PageExplanation":
+    """Show which blocks of a document's page a run kept, with the probability that each is content.
+
+    The page is read again from the run's source. If that is not possible, ``note`` has the reason.
+
+    Raises:
+        LedgerError: the run does not extract texts by the engine "blocks".
+        RunError: the run is not finished.
+    """
+    with open_run(run) as folder:
+        manifest = read_manifest(folder)
+    if (stage := _extraction(manifest)) is None:
+        raise LedgerError(f"{run} does not extract texts by the engine 'blocks', so its pages have no scores of blocks")
+    try:
+        documents, damage = _read(manifest, {document}, ())
+    except (LongCrawlError, OSError) as gone:
+        documents, damage = {}, str(gone)
+    if document not in documents:
+        why_not = damage or "the source of the run does not have it any more"
+        return text.PageExplanation((), f"the page cannot be read again: {why_not}")
+    page = documents[document][HTML]
+    return text.PageExplanation((), "the source has a text, and no page") if page is None else stage.explain_page(page)
+
+
+def _extraction(manifest: Mapping[str, Any]) -> "text.ExtractText | None":
+    """Return the stage that extracts texts by blocks, if a run has one and its source has pages."""
+    settings: Mapping[str, Any] = next((each[EXTRACT] for each in manifest["recipe"]["stages"] if EXTRACT in each), {})
+    if settings.get("engine") != "blocks" or HTML not in recorded_source(manifest["recipe"]).schema().names:
+        return None
+    return build(text.ExtractText, settings, f"stage {EXTRACT!r}", StageError)
+
+
+class SamplePage(NamedTuple):
+    """A kept or removed page, and its blocks."""
+
+    reason: Reason
+    url: str | None
+    blocks: "PageExplanation"
+
+
+SAMPLED, LARGEST_SAMPLE = 2, 1 << 20
+"""Number of kept and of removed pages in a sample, and most characters of the HTML of each."""
+
+
+def sample_pages(folder: Path) -> tuple[list[SamplePage], str | None]:
+    """Explain the first pages that a run kept, and the first it removed, if it extracts texts by blocks.
+
+    Only the beginning of the source's first part is read, up to 32 MB. Pages are missing if the output does not record
+    ids of kept documents.
+
+    Returns:
+        The pages, and the reason why the source cannot be read, or None.
+    """
+    manifest, bad_files = read_manifest(folder), BadFiles("skip")
+    try:
+        if (stage := _extraction(manifest)) is None:
+            return [], None
+        source = recorded_source(manifest["recipe"])
+        parts = _parts(source, manifest, set(), bad_files)
+        tables = (table for part in parts for table in source.read(part, bad_files) if table.num_rows)
+        rows = next(tables, source.schema().empty_table())
+    except (LongCrawlError, OSError) as gone:
+        return [], str(gone)
+    rows = rows.filter(pc.less_equal(pc.utf8_length(rows[HTML]), LARGEST_SAMPLE))
+    reasons = _reasons_of(folder, manifest, pc.cast(rows["id"], pa.string()))
+    found, left = list[SamplePage](), {True: SAMPLED, False: SAMPLED}
+    for number, name in enumerate(rows["id"].to_pylist()):
+        reason = reasons.pop(name, None)  # a run keeps the first document of an id
+        if reason is not None and left[reason.stage is None]:
+            left[reason.stage is None] -= 1
+            url = rows["url"][number].as_py() if "url" in rows.column_names else None
+            found.append(SamplePage(reason, url, stage.explain_page(rows[HTML][number].as_py())))
+    first = next(iter(bad_files.found), None)
+    return found, None if first is None or found else f"{first.file} {first.reason}"
+
+
+def _reasons_of(folder: Path, manifest: Mapping[str, Any], ids: pa.ChunkedArray) -> dict[str, Reason]:
+    """Return why documents were removed or that they were kept; the result lacks those of which neither is known."""
+    chosen = pc.field("id").cast(pa.string()).isin(ids.combine_chunks())
+    result, output = find_result(folder)
+    kept = result.ids(output) if result.records_ids and output.is_dir() else None
+    known = kept.to_table(["id"], filter=chosen)["id"].to_pylist() if kept is not None and kept.files else []
+    reasons = {str(name): Reason(str(name)) for name in known}
+    stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
+    with open_ledger(folder / LEDGER) as ledger:
+        removed = ledger.to_table(filter=chosen & (pc.field("stage") != DUPLICATE_IDS)).to_pylist()
+        named = follow(ledger, stages, [Reason(**row) for row in removed])
+    return reasons | {reason.id: reason for reason in named}
 
 
 def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,9 @@ from longcrawl.core.display import Column, Table, counted, figure
 from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Stage, column, label_stages
 from longcrawl.errors import StageError, as_lines, one_line
+
+if TYPE_CHECKING:
+    from longcrawl.text.extract.explain import PageExplanation
 
 Span = tuple[int, int]  # start and end of a place, in characters
 
@@ -94,6 +97,8 @@ class Explanation:
     rules: tuple[MeasuredRule, ...]
     unexplained: tuple[Unexplained, ...] = ()
     texts: tuple[SeenText, ...] = ()
+    page: "PageExplanation | None" = None
+    """The blocks of the page that a stage extracted the text from, if its column ``html`` is given."""
 
     @property
     def first_failure(self) -> MeasuredRule | None:
@@ -121,7 +126,8 @@ class Explanation:
 
     def __str__(self) -> str:
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
-        parts = [self._table(), *(_places(text, width) for text in self.texts)]
+        page = str(self.page or "")
+        parts = [page, self._table(), *(_places(text, width) for text in self.texts)]
         parts.append(as_lines(f"not explained: {stage.stage}, which {stage.reason}" for stage in self.unexplained))
         return "\n\n".join(part for part in [*parts, self.verdict_line()] if part)
 
@@ -205,6 +211,7 @@ def as_html(explanation: Explanation) -> str:
     colours = {rule: f"hsl({number * _GOLDEN_ANGLE % 360:.0f},85%,78%)" for number, rule in enumerate(marked)}
     look = _GOOD if explanation.verdict == "kept" else _BAD
     parts = [f"<p style='{look};padding:.4em;font-weight:bold'>{html.escape(explanation.verdict_line())}</p>"]
+    parts += [explanation.page._repr_html_()] if explanation.page is not None else []
     parts += [_table(explanation.rules, colours)] if explanation.rules else []
     for left in explanation.unexplained:
         parts.append(f"<p>not explained: <b>{html.escape(left.stage)}</b>, which {html.escape(left.reason)}</p>")
@@ -354,8 +361,11 @@ def explain(
     after the one at which a crawl would drop the document. Stages that need all documents, stages that look at tokens,
     and (in a list) stages that lack a column are not explained, but listed with the reason.
 
+    With the column ``html``, the text is extracted from the page by a stage such as ``ExtractText(engine="blocks")``,
+    which comes first; the blocks of the page are shown too.
+
     Args:
-        text: the document.
+        text: the document; not used if ``html`` is given.
         stage: a judge or an edit, or a list of stages: ``crawl.steps``, ``lc.load_recipe(NAME).stages``.
         language: the document's column ``language``.
         show: the rules whose places are marked in the text: "failed" or "all".
@@ -375,6 +385,8 @@ def explain(
         raise StageError(f"show takes 'failed' or 'all', got {show!r}")
     reading = _Reading(_document(text, language, columns), language, show)
     stages = _stages(stage)
+    if "html" in columns and not any(each.looks_at == "html" for each in stages):
+        raise StageError("no stage extracts a text from html: add lc.text.ExtractText(engine='blocks') as the first")
     for label, each in zip(label_stages([each.name for each in stages]), stages, strict=True):
         try:
             reading.take(label, each)
@@ -382,7 +394,7 @@ def explain(
             if isinstance(stage, Stage):
                 raise
             reading.unexplained.append(Unexplained(label, f"says: {wrong}"))
-    return Explanation(tuple(reading.rules), tuple(reading.unexplained), tuple(reading.texts))
+    return Explanation(tuple(reading.rules), tuple(reading.unexplained), tuple(reading.texts), reading.page)
 
 
 @dataclass
@@ -395,14 +407,19 @@ class _Reading:
     rules: list[MeasuredRule] = field(default_factory=list)
     unexplained: list[Unexplained] = field(default_factory=list)
     texts: list[SeenText] = field(default_factory=list)
+    page: "PageExplanation | None" = None
 
     def take(self, label: str, stage: Stage) -> None:
         """Measure the rules of a stage, and keep the document as the stage edits it for the next one."""
-        if (reason := _why_not(stage)) is not None:
+        extracts = stage.looks_at == "html" and "html" in self.table.column_names
+        if not extracts and (reason := _why_not(stage)) is not None:
             self.unexplained.append(Unexplained(label, reason))
             return
         documents, checks, _ = stage.trace(self.table)
-        if stage.judges:
+        if extracts:
+            self.rules += [_measured(label, check) for check in checks]
+            self._note_page(label, stage)
+        elif stage.judges:
             self._note(label, stage, checks)
             self._note_changes(label, stage)
         self.table = documents
@@ -422,6 +439,13 @@ class _Reading:
                 marks.append((rule, tuple(stage.marks(seen.text, rule.rule))))
         found = tuple(each for each in marks if each[1])
         self.texts[-1] = replace(seen, stages=(*seen.stages, label), marks=(*seen.marks, *found))
+
+    def _note_page(self, label: str, stage: Stage) -> None:
+        page = self.table["html"][0].as_py()
+        try:
+            self.page = None if page is None else stage.explain_page(page)
+        except StageError as wrong:  # another engine
+            self.unexplained.append(Unexplained(label, f"says: {wrong}"))
 
     def _note_changes(self, label: str, stage: Stage) -> None:
         # A stage that is set to one language uses it, whatever the document's column holds.

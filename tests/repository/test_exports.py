@@ -68,9 +68,9 @@ def test_the_public_surface():
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Fetched", "Funnel", "LongCrawlError", "Plan", "Push",
         "Reason", "Recipe", "RunSummary", "Takedown", "Trace", "analysis", "card", "clusters", "compose",
         "contamination", "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel",
-        "inspect", "integrations", "load", "load_recipe", "loading", "long", "open", "plan", "plan_cluster",
-        "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report", "run", "samples", "takedown",
-        "text", "tokenize", "tokens", "trace", "verify", "why", "write_report", "write_tables",
+        "inspect", "integrations", "load", "load_recipe", "loading", "long", "open", "page_blocks", "plan",
+        "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report", "run",
+        "samples", "takedown", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report", "write_tables",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FastTextClassifier", "FineWebQuality", "FittedThresholds",

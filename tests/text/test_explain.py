@@ -15,6 +15,7 @@ from longcrawl.core.stages import STAGES, Check, Edit, column, stage, with_colum
 from longcrawl.errors import StageError
 from longcrawl.text.explain import WHOLE, MeasuredRule
 
+STORY = "".join(f"<p>On day {n} the boats came back to the harbour before noon, as always.</p>" for n in range(9))
 SPAM = "Buy <now> & save…\nBuy <now> & save…\n\n# # #\nA line that says something to the reader.\n"
 
 
@@ -337,3 +338,14 @@ def test_an_empty_text_can_be_explained():
     told = lc.text.explain("", [lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()])
     assert told.first_failure.rule == "min_words"
     Page(told._repr_html_())
+
+
+def test_a_page_is_explained_by_its_blocks_and_its_text_by_later_stages():
+    page = f"<nav><a href=/>Home</a></nav><article>{STORY}</article>"
+    found = lc.text.explain("", [lc.text.ExtractText(engine="blocks"), lc.text.MinChars(700)], html=page)
+    assert [block.kept for block in found.page.blocks] == [False, *[True] * 9]
+    assert found.verdict_line() == "LEAVES at min_chars: min_chars is 611, must be at least 700 (1 of 6 rules fail)"
+    assert str(found).startswith("9 of 10 blocks are kept\n- ")
+    assert "9 of 10 blocks are kept" in found._repr_html_()
+    with pytest.raises(StageError, match="no stage extracts a text from html: add"):
+        lc.text.explain("", lc.text.MinChars(1), html=page)

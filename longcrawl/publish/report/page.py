@@ -29,7 +29,7 @@ from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
-from longcrawl.publish.questions import clusters
+from longcrawl.publish.questions import SamplePage, clusters, sample_pages
 from longcrawl.publish.report.removed_documents import (
     RemovedDocument,
     RemovedDocuments,
@@ -364,6 +364,9 @@ class ReportPage:
     manifest: Mapping[str, Any]
     removed: RemovedDocuments
     clusters: Clusters
+    pages: Sequence[SamplePage] = ()
+    no_pages: str | None = None
+    """Reason why there are no pages."""
 
     def html(self) -> str:
         """Return the page; the same run gives the same bytes."""
@@ -386,6 +389,7 @@ class ReportPage:
         yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(self.manifest))
         yield "reasons", "Why documents were removed", self._reasons()
         yield "removed", "Removed documents", self._removed()
+        yield "pages", "Blocks of pages", self._pages()
         yield "edits", "Changes in documents", edit_table(self._funnel)
         yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
         before = self.manifest.get("source_lengths")
@@ -434,6 +438,15 @@ class ReportPage:
             f'{read_template("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
+    def _pages(self) -> str:
+        said = "" if self.no_pages is None else f'<p class="note">No pages: {escape(self.no_pages)}.</p>'
+        if self.pages:
+            said = (
+                "<p>The first kept and removed pages at the beginning of the source. Marked blocks are those that "
+                "<code>extract_text</code> keeps; the number is the probability that a block is content.</p>"
+            )
+        return said + "".join(_page(each, is_open=not number) for number, each in enumerate(self.pages))
+
     def _places(self) -> str:
         analysis = self._analysis
         hosts = [host for host in _hosts(self.removed) if host]
@@ -481,6 +494,29 @@ def _document(number: int, document: RemovedDocument) -> str:
         f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
         f"{facts_list(document.facts())}{note}{text}</details>"
     )
+
+
+MOST_BLOCKS, LONGEST_BLOCK = 200, 300
+"""Most blocks shown of a page, and most characters of one."""
+
+
+def _page(sample: SamplePage, *, is_open: bool) -> str:
+    reason, blocks = sample.reason, sample.blocks.blocks
+    lines = "".join(
+        f'<span class="block{" in" if block.kept else ""}" title="{"kept" if block.kept else "removed"}, '
+        f'{block.chance:.2f}">{escape(line)}</span>'
+        for block, line in list(zip(blocks, sample.blocks.lines(LONGEST_BLOCK), strict=True))[:MOST_BLOCKS]
+    )
+    more = f"<em>… {len(blocks) - MOST_BLOCKS:,} more blocks</em>" if len(blocks) > MOST_BLOCKS else ""
+    shown = f'<pre dir="auto" tabindex="0" role="group" aria-label="Blocks">{lines}{more}</pre>' if blocks else ""
+    fate, rule = ("removed", named(reason.rule)) if reason.stage is not None else ("kept", "")
+    heading = (
+        f'<b>{fate}</b> <span class="value">{rule}</span> '
+        f'<span class="opening">{escape(shortened(sample.blocks.summary(), 90))}</span>'
+    )
+    facts = facts_list(RemovedDocument(reason, sample.url).facts())
+    opened = " open" if is_open else ""
+    return f'<details class="cluster"{opened}><summary>{heading}</summary>{facts}{shown}</details>'
 
 
 def _hosts(removed: RemovedDocuments) -> list[str | None]:
@@ -544,9 +580,8 @@ def write_report(
         # A page from the manifest alone finds an invalid manifest before the ledger is read.
         with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
             ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
-        page = ReportPage(
-            manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)
-        ).html()
+        removed, found = removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)
+        page = ReportPage(manifest, removed, found, *sample_pages(folder)).html()
         with writing(target, RunError, ELSEWHERE):
             write_text(place, page)
         return url_of(target) or target

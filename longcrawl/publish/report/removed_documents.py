@@ -229,6 +229,8 @@ def measured(reason: Reason) -> str:
     >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
     '12 against 50'
     """
+    if reason.stage is None:
+        return ""
     said = str(reason).removeprefix(one_line(f"{reason.id}: removed at {reason.stage}, rule {reason.rule}"))
     return said.removeprefix(": ")
 

@@ -4,6 +4,7 @@ import html
 from dataclasses import dataclass
 from itertools import groupby
 
+from longcrawl.errors import one_line, shortened
 from longcrawl.text.extract.blocks import Block, Favor, read_blocks
 
 _WIDTH = 100
@@ -15,19 +16,32 @@ class PageExplanation:
     """The blocks of a page in reading order; in a notebook the kept ones are green, the removed ones grey."""
 
     blocks: tuple[Block, ...]
+    note: str | None = None
+    """Texts that do not come from blocks, or the reason why there are no blocks."""
+
+    def summary(self) -> str:
+        """Return the number of kept blocks, and the note."""
+        kept = f"{sum(block.kept for block in self.blocks)} of {len(self.blocks)} blocks are kept"
+        if self.note is None:
+            return kept
+        return one_line(f"{kept}; {self.note}" if self.blocks else self.note)
+
+    def lines(self, most: int) -> list[str]:
+        """Return a line per block with at most ``most`` characters of its text."""
+        texts = [one_line(shortened(" ".join(block.text.split()), most)) for block in self.blocks]
+        marks = ["+" if block.kept else "-" for block in self.blocks]
+        return [
+            f"{mark} {block.chance:.2f} {text}" for mark, block, text in zip(marks, self.blocks, texts, strict=True)
+        ]
 
     def __str__(self) -> str:
-        """Return a line per block: its probability, whether it is kept, and the beginning of its text."""
-        kept = sum(block.kept for block in self.blocks)
-        lines = [f"{kept} of {len(self.blocks)} blocks are kept"]
-        for block in self.blocks:
-            text = " ".join(block.text.split())
-            shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-            lines.append(f"{block.chance:4.2f} {'kept   ' if block.kept else 'removed'} {shown}")
-        return "\n".join(lines)
+        """Return a line per block: "+" if it is kept, else "-"; its probability; and the beginning of its text."""
+        return "\n".join([self.summary(), *self.lines(_WIDTH)])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        parts = []
+        parts = [f"<p>{html.escape(self.summary())}</p>"]
         for kept, blocks in groupby(self.blocks, lambda block: block.kept):
             texts = "".join(
                 f"<p title='{block.chance:.2f}'>{_score(block)} {html.escape(block.text)}</p>" for block in blocks

@@ -20,6 +20,7 @@ from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
 from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
+from longcrawl.text.extract.explain import PageExplanation, explain_page
 from longcrawl.text.extract.structured_data import NEARLY_EMPTY, Metadata, fill_in, read_metadata
 
 # Not IGNORECASE, with which U+017F would match an s.
@@ -317,6 +318,18 @@ class ExtractText(Edit):
         if self.metadata:
             made = _with_metadata(made, pages, chosen)
         return made, self._checks(sizes, np.array(failures, object), formatted)
+
+    def explain_page(self, page: str) -> PageExplanation:
+        """Explain which blocks of a page this stage keeps; StageError if its engine is not "blocks"."""
+        if self.engine != "blocks":
+            raise StageError(f"extract_text shows blocks of a page only with engine 'blocks', not {self.engine!r}")
+        content = page.encode()
+        if len(content) > self.max_bytes:
+            return PageExplanation((), f"the page has {len(content):,} bytes, more than max_bytes: it is not extracted")
+        text = extract_blocks(pa.array([page], pa.large_string()), np.ones(1, np.bool_), self.favor)[0].as_py()
+        added = len(fill_in(text, content)) - len(text) if len(text) < NEARLY_EMPTY else 0
+        note = f"structured data of the page adds {added:,} characters" if added else None
+        return PageExplanation(explain_page(page, self.favor).blocks, note)
 
     def _extract(self, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> list[Extracted]:
         """Return the results of the chosen pages."""
