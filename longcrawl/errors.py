@@ -7,6 +7,7 @@ escape sequences, which move the cursor or change colours, and line breaks, whic
 """
 
 import errno
+import os
 import re
 import sys
 import warnings
@@ -111,11 +112,14 @@ def listed_with_near(names: Iterable[str], wrong: str) -> str:
 def show(message: object, *, error: bool = False, end: str = "\n", colour: Callable[[str], str] = str) -> None:
     """Print to standard output or error, escaping control characters and what its encoding cannot represent.
 
-    ``colour`` may add escape sequences to the escaped text.
+    ``colour`` may add escape sequences to the escaped text for a terminal, unless NO_COLOR is set.
     """
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(f"{colour(printable(message))}{end}".encode(encoding, "backslashreplace").decode(encoding))
+    shown = printable(message)
+    if colour is not str and stream.isatty() and "NO_COLOR" not in os.environ:
+        shown = colour(shown)
+    stream.write(f"{shown}{end}".encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
 
 

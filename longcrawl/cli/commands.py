@@ -145,7 +145,7 @@ def answer(found: object, facts: Any = None, *, blocks: bool = False) -> None:
     With ``blocks``, a terminal shows lines of kept blocks of a page in green, and of removed ones faint.
     """
     if not _asked["json"]:
-        show(found, colour=_coloured if blocks and sys.stdout.isatty() and "NO_COLOR" not in os.environ else str)
+        show(found, colour=_coloured if blocks else str)
         return
     values = _display().facts_of(found if facts is None else facts)
     show(json.dumps(values if isinstance(values, dict) else {"message": values}, indent=2, allow_nan=False))
