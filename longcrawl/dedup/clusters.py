@@ -1,8 +1,7 @@
 """Clusters of near-duplicates: documents that share band keys, linked by union-find.
 
-Band by band, keys are sorted and documents with an equal key are linked: all of them or, with ``verify``, the connected
-components of pairs with similar n-grams. Pairs that are already in one cluster are not compared, and equal sets of
-n-grams only once. Memory holds a few bands at a time, and a few numbers per document.
+Band by band, documents with an equal key are linked: all of them or, with ``verify``, the connected components of pairs
+with similar n-grams. Memory holds a few bands at a time, and a few numbers per document.
 
 An index of MinHash (:mod:`longcrawl.dedup.index`) has these arrays in addition to the keys of every band:
 
@@ -14,9 +13,8 @@ A document is removed at the first band in which an earlier document has its key
 do, the ledger names the first. The rule is ``near_duplicate_of_earlier``; with several indexes it is
 ``near_duplicate_of_earlier_2`` for a document found in the second, and so on.
 
-Documents are numbered in order of preference, and the root of a cluster is its smallest number, so neither the order of
-bands nor that of links matters. G groups are small enough for a task; S sections of two million documents are groups
-merged, since small groups would send very many pieces of few rows.
+Documents are numbered in order of preference, and the root of a cluster is its smallest number. In an exchange, G
+groups are small enough for a task; S sections of two million documents are groups merged.
 
 ========  =====================  =========================================  ======================================
 step      tasks > partitions     rows that meet                             a partition becomes
@@ -34,8 +32,7 @@ compared  S > G, by cluster      the sketch of each document in a cluster,  remo
 ========  =====================  =========================================  ======================================
 
 With ``verify`` or ``min_size_ratio``, the sketches of all documents that bands link to one cluster are in memory
-together. Beyond ``TABLES`` pieces, bands are exchanged in passes of ``BANDS`` bands, and each task takes so many groups
-that it holds as many keys as one group has in all bands.
+together.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -225,7 +222,6 @@ def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Lon
 
 @compiled
 def _first_similar(number: int, leaders: Longs, conditions: Conditions) -> int:
-    """Return the first of ``leaders`` that a document is similar to, or the document itself."""
     compared, size = 0, len(_of(conditions.ngrams, number))
     least = max(conditions.similarity, conditions.size_ratio)
     for leader in leaders:
@@ -748,7 +744,6 @@ def _choose(
 def _compare_members(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Compare the documents of each cluster by their sketches, all in memory together."""
     partitions = sketched.groups
     make, take = partial(_make_members, sections, clusters, partitions), partial(_take_members, settings)
     compared = Exchange(make, take, partitions, sketched.place("compared"))

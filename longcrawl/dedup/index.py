@@ -13,22 +13,9 @@ Keys are hashes: one word for a band of MinHash, two (128 bits) if equal keys mu
 mapped, and keys are looked up in sorted order, so that no file has to fit into memory. ``index.json`` is written last
 and contains its own SHA-256. Each file is compared with its SHA-256 once before it is mapped.
 
-Tasks build an index of documents in groups with the same files, byte for byte. A single process has its own path,
-:func:`write_index`: with one group, tasks take 1.1 to 2 times as much CPU time.
-
-========  ==============================  ==========================  ==============================================
-step      tasks > partitions              rows that meet              a partition becomes
-========  ==============================  ==========================  ==============================================
-known     a task for each group           none                        the sketches of its documents, without keys
-keys      groups > bands x pieces,        all keys of each group, 16  the keys of a range, sorted, with the documents
-          by band and range of keys       or 24 bytes each            that have them
-files     a task for each file, or two    none                        a file: ids, keys and rows of a band, an array
-          of a band
-========  ==============================  ==========================  ==============================================
-
-A task holds the sketches of one group, or the keys of one range, of about ``PIECE`` documents in 200 to 270 MB.
-Documents that share a key are in one range: 1e8 kept documents with one MinHash key, which ``verify`` finds dissimilar,
-would take 5 GB.
+Tasks build the same files in three steps: the sketches of each group, then a range of the keys of a band (16 or 24
+bytes a key) with their documents, then each file. A task holds one group or range of about ``PIECE`` documents in 200
+to 270 MB. :func:`write_index` serves a single process, in which tasks would take 1.1 to 2 times as much CPU time.
 """
 
 import json

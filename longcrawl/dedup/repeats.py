@@ -5,8 +5,8 @@ consecutive windows often share one. The anchors, far fewer than the windows, ar
 that occurs only once cannot repeat. The other windows are hashed and looked up in a table of earlier ones. If a hash is
 found, tokens are compared one by one.
 
-Each pass handles the anchors or windows with a hash in its part, and writes its result to a file of its own. Windows
-with equal tokens meet in one pass, so the result does not depend on the number of passes.
+Each pass handles the anchors or windows with a hash in its part. Windows with equal tokens meet in one pass, so the
+result does not depend on the number of passes.
 
 A *segment* is a run of consecutive windows with one anchor. A row of an exchange has its hash, by which it is sent, the
 place of its first token, and its tokens.
@@ -170,13 +170,9 @@ PAGE = 1 << 21
 STATE = 8
 """Size of the state that ``match_windows`` keeps between calls; it starts as zeros, but ``UNSEEN`` as -1."""
 RUN, START, SKIP, USED, UNSEEN, MAPPED, NEAR, FOUND = range(STATE)
-"""Indexes of the state of ``match_windows``.
-
-``RUN`` and ``START`` are the run and the window to resume with, ``SKIP`` is the first window not known to repeat an
-earlier one, ``USED`` counts the windows in the table, ``UNSEEN`` is the first window for which the table was full,
-``MAPPED`` counts the bytes of tokens touched, ``NEAR`` is a place around which they are already counted, and ``FOUND``
-counts the rows written.
-"""
+# RUN and START: the run and window to resume with; SKIP: the first window not known to repeat an earlier one; USED:
+# windows in the table; UNSEEN: the first window for which it was full; MAPPED: bytes of tokens touched; NEAR: a place
+# around which they are counted; FOUND: rows written.
 
 
 class HashedWindows(NamedTuple):

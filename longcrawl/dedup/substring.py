@@ -19,9 +19,8 @@ places    G > G, by place         spans, and the other place of each one  the sp
 linked    G > G, by group         these                                   ``SPAN_SCHEMA`` of a group
 ========  ======================  ======================================  =============================================
 
-The windows of a frequent anchor are sent one by one, by their own hash, and equal ones within 64 MiB only once: text
-found in every document takes a few rows of each group. A task holds up to 10 bytes for each token of its group, and
-some 400 MB (``benchmarks/passages.py``).
+The windows of a frequent anchor are sent one by one, by their own hash, and equal ones within 64 MiB only once. A task
+holds up to 10 bytes for each token of its group, and some 400 MB (``benchmarks/passages.py``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

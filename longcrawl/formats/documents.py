@@ -1,13 +1,8 @@
 """Documents as parquet files that plain ``load_dataset`` reads; docs/formats.md shows their folder.
 
-Files have a row per document, in the order of the source, part after part, or of the shuffle, and all its columns
-except ``sort_key``. They are compressed by zstd (level 3), with about 32 MiB of documents in each row group.
+Files have a row per document with all its columns except ``sort_key``, zstd level 3, about 32 MiB in each row group.
 ``README.md`` has the configurations for `datasets`: ``documents``, or one for each language and ``all``, the default.
 ``parquet.json`` is written last, with its own SHA-256 at its end: without it the output is unfinished.
-
-Folders and configurations are named after languages; ``unknown`` has the documents without a language. Bytes other
-than ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
-language that is called ``all``, ``ledger``, ``edits`` or ``unknown``, or that begins with ``_``.
 """
 
 import hashlib
@@ -48,6 +43,9 @@ LONGEST = 100
 
 def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
     """Name the folder and configuration of a value, such as a language; each gets a different name.
+
+    Bytes other than ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the
+    first letter of a name that is reserved or begins with ``_``.
 
     >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
     ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
@@ -385,7 +383,6 @@ def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
 
 
 def _letters(table: pa.Table) -> "list[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.uint32]]]]":
-    """Return the id of each document and the code points of its text."""
     texts = pc.fill_null(table["text"], "").to_pylist() if "text" in table.column_names else [""] * table.num_rows
     names = [str(name).encode("utf-8", "surrogatepass") for name in table["id"].to_pylist()]
     return [(name, np.frombuffer(text.encode("utf-32-le"), np.uint32)) for name, text in zip(names, texts, strict=True)]

@@ -16,8 +16,7 @@ no DNS
 anything else                         ``NotYetError`` after three attempts
 ===================================== ===========================================================
 
-So a temporary failure of a server never counts as damage of a file. Every function here that sends a request can raise
-``NotYetError``.
+So a temporary failure never counts as damage. Every function here that sends a request can raise ``NotYetError``.
 """
 
 import email.utils
@@ -211,7 +210,6 @@ def _status(error: BaseException) -> int | None:
 
 
 def _code(error: BaseException) -> str | None:
-    """Return the error code of an S3 server, such as NoSuchKey, or None."""
     answer = getattr(error, "response", None)
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 

@@ -4,10 +4,9 @@ A directory that can be reached in several ways is listed once, under its own na
 Broken links, directories without permission, named pipes and devices are listed like files, so that readers report them
 (:func:`why_no_file`) instead of skipping them.
 
-A run in a store or on the Hub has a local directory, whose path contains the URL, such as
-``/tmp/longcrawl-place-a1b2c3/s3/bucket/run`` for ``s3://bucket/run``. A file published in it is first uploaded by one
-PUT, and a file that is read and is not local is downloaded. Each command, and each worker on another machine, starts
-with an empty directory. The functions for stores do nothing with other paths.
+A run in a store or on the Hub has a local directory, such as ``/tmp/longcrawl-place-a1b2c3/s3/bucket/run`` for
+``s3://bucket/run``, which is empty when a command starts. A file published in it is first uploaded by one PUT, and a
+file that is read and is not local is downloaded. The functions for stores do nothing with other paths.
 """
 
 import hashlib

@@ -121,7 +121,6 @@ class _Text:
 
 
 def _have_ended(rows: Iterator[list[str]]) -> bool:
-    """Return whether only blank rows follow."""
     try:
         return not any(rows)
     except csv.Error:

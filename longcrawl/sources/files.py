@@ -276,7 +276,6 @@ def local_copy(path: str) -> Iterator[str]:
 
 @contextmanager
 def _as_damage() -> Iterator[None]:
-    """Raise operating system errors about a file as damage of the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -524,7 +523,6 @@ def spell_endings(endings: Iterable[str]) -> str:
 
 
 def _is_about(name: str) -> bool:
-    """Return whether a file is a README or a LICENSE, which describe the others."""
     return name.rpartition("/")[2].upper().startswith(_ABOUT)
 
 

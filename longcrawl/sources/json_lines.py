@@ -521,21 +521,11 @@ def _find_fields(
 ) -> int:
     """Find the wanted top-level fields of some lines, write the text fields, and return the number of lines read.
 
-    Args:
-        data: the text of all lines.
-        at: position where the first of these lines begins.
-        names: uint8, the wanted names, concatenated.
-        offsets: int64 [names + 1], start of each name.
-        unchecked: see :func:`find_fields`.
-        addresses: int64 [names], where to write the texts of each field, or 0 for other fields. Each needs room for all
-            bytes of the data from ``at`` on, and 64 more.
-        required: bool [names], fields without which a line is not understood.
-        filled: int64 [names], bytes already written to each address; updated.
-        starts: int64 [lines], written: the first byte of each line.
-        ends: int64 [lines], written: one past its last byte.
-        spans: int64 [lines, names, 2], written; positions among the written texts for a field whose texts are written.
-        kinds: uint8 [lines, names], written; a written text is ``PLAIN``.
-        status: uint8 [lines], written; no text is kept of a line that was not understood.
+    ``names`` and ``offsets`` are of :func:`pack`; ``required`` and ``unchecked`` of :func:`find_fields`. ``addresses``,
+    int64 [names], are where to write the texts of each field, with room for all bytes of the data from ``at`` on and 64
+    more, or 0 for other fields; ``filled``, int64 [names], the bytes already written there, is updated. Written are
+    ``starts`` and ``ends``, int64 [lines], the bounds of each line, ``spans`` (among the written texts for a field with
+    written texts), ``kinds`` (a written text is ``PLAIN``) and ``status``.
     """
     line = 0
     while line < len(starts) and at < len(data):

@@ -449,7 +449,6 @@ def _is_dictionary(column: pa.Array | pa.Field) -> bool:
 
 
 def _has_its_values(column: pa.DictionaryArray) -> bool:
-    """Return whether each index into a dictionary is valid."""
     places = pc.min_max(column.indices)
     least, most = places["min"].as_py(), places["max"].as_py()
     return most is None or 0 <= least <= most < len(column.dictionary)

@@ -396,8 +396,7 @@ def read_records(
         kinds: uint8 [lines, fields], kinds of the fields.
         keys: uint8, the names of the signals in their quotes, of eight bytes or more, concatenated.
         offsets: int64 [keys + 1], start of each key.
-        columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
-            of ``places``; -1 if not wanted.
+        columns: int64 [keys, 3], columns of ``values`` for a first value and a sum, and of ``places``; -1 for none.
         checked: whether to check the values of signals without a key.
         followers: int64 [keys + 1], read and written: the first key, and the key after each key.
         status: uint8 [lines], read and written: ``INEXACT`` for a line that is understood except for its signals.
@@ -650,11 +649,10 @@ class RedPajamaV2(sources.Source):
     """Documents of RedPajama-V2.
 
     Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, and the
-    release's other fields under their own names, except ``line_ids``. It also has ``duplicate`` (bool: whether the
-    release lists the document as a duplicate; null without a list, as for the tail) and ``signals`` (struct of float64:
-    every document-level signal by name, and the sum over the lines of every line-level signal as ``NAME.sum``; null if
-    the release has none). On request it has ``line_signals`` (struct of lists of [start, end, value]) and
-    ``signature_sim0.7`` to ``signature_sim1.0`` (lists of binary).
+    release's other fields under their own names, except ``line_ids``. It also has ``duplicate`` (bool; null without a
+    list, as for the tail) and ``signals`` (struct of float64, see :data:`SIGNALS_TYPE`; null if the release has none).
+    On request it has ``line_signals`` (struct of lists of [start, end, value]) and ``signature_sim0.7`` to
+    ``signature_sim1.0`` (lists of binary).
 
     Args:
         data_dir: a local release, or the URL of one.

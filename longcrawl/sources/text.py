@@ -1,15 +1,8 @@
 """Text datasets: JSON lines, parquet, CSV and text files, local or behind URLs.
 
-====================== ============================================ ======================
-files                  documents                                    ids
-====================== ============================================ ======================
-``.jsonl``, ``.json``, one per line, each a JSON object             ``FILE:LINE``
-``.ndjson``
-``.parquet``           one per row                                  ``FILE:ROW``
-``.csv``, ``.tsv``     one per row after the first, which has names ``FILE:ROW``
-``.txt``, ``.md``,     one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
-``.rst``, ``.py``, …
-====================== ============================================ ======================
+JSON lines (``.jsonl``, ``.json``, ``.ndjson``) and rows of parquet and CSV (``.csv``, ``.tsv``, with names in the first
+row) are documents ``FILE:LINE`` and ``FILE:ROW``; ``.txt``, ``.md``, ``.py`` and the like are one document ``FILE``, or
+one ``FILE:LINE`` per line that has text.
 
 Endings are compared in any case. All but parquet may be compressed with gzip or zstd, which is detected from the first
 bytes; the name may also end in ``.gz`` or ``.zst``. Ids count lines and rows from 0, including blank and unreadable

@@ -144,7 +144,6 @@ class _Rewriting:
         return kept
 
     def _contents(self, samples: Longs) -> "Iterator[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]":
-        """Yield the row of each piece of some samples, with its tokens and their loss mask."""
         for sample in samples.tolist():
             read, place = self.bucket.read([sample]), 0
             first, stop = np.searchsorted(self.owners, [sample, sample + 1]).tolist()

@@ -18,7 +18,6 @@ shows its folder. Domains are named like the folders of languages in the output 
 * ``composed.json`` is written last, with its own SHA-256 at its end: without it the output is unfinished.
 
 A document ends with the end-of-text token, which is added if it is missing. A document without tokens is in no sample.
-The held-out split is ``heldout`` for arrays and ``val`` for shards, as in the outputs of these formats.
 """
 
 import os

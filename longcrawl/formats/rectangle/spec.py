@@ -15,20 +15,15 @@ its own SHA-256 at its end: without it the rectangle is unfinished.
 
 Reading
 -------
-Each split is in ``<folder>/<split>`` (longcrawl, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the original
-LongCrawl64, Zarr format 2), local or behind a URL of fsspec. Two engines give equal chunks: ``"direct"`` reads
-little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its crc32c) or not, and
-fetches only the bytes of requested chunks; ``"zarr"`` reads everything that zarr-python reads.
+Each split is in ``<folder>/<split>`` or, in the original LongCrawl64, ``<folder>/<split>.zarr``, local or behind a URL
+of fsspec. Engine ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards or not, and fetches
+only the bytes of requested chunks; ``"zarr"`` reads everything that zarr-python reads.
 
-A chunk that a shard's index records as absent is all fill value. Plain Zarr also reads an absent *file* as fill value,
-silently; here it is a :class:`~longcrawl.errors.CorruptionError`. ``on_missing_chunks="skip"`` opens a partial copy:
-the bands of rows whose files are all present, as a dense array that knows their rows in the whole
-(:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
-
-Changed bytes in files that longcrawl wrote also raise CorruptionError: the crc32c of a chunk is compared whenever it is
-decoded, the SHA-256 of a file when it is first read. In other arrays, only blosc detects changed bytes, if at all.
-Metadata may be hostile: every number is compared with a limit before anything is allocated by it. The reader holds no
-lock, so it survives a fork in the middle of a read by another thread.
+A missing file is a :class:`~longcrawl.errors.CorruptionError`; ``on_missing_chunks="skip"`` opens the bands of rows
+whose files are all present (:attr:`SplitArray.bands`), and ``"fill"`` reads fill values, as plain Zarr does silently.
+The crc32c of a chunk is compared whenever it is decoded, the SHA-256 of a file when it is first read. Metadata may be
+hostile: every number is compared with a limit before anything is allocated by it. The reader holds no lock, so it
+survives a fork in the middle of a read by another thread.
 """
 
 import hashlib

@@ -13,8 +13,7 @@ Specification
 The files record neither the end-of-text id nor the size of the vocabulary. The width of a token follows from the last
 entry of the index and the size of ``.ds``; without an index, ``.metadata`` or the user must give it.
 
-datatrove 0.10's own dataset gives wrong positions if an index has an empty document (two equal entries). Its merger
-fails on a tokenizer's name with ``|``, so such a name is refused here.
+datatrove 0.10's merger fails on a tokenizer's name with ``|``, so such a name is refused here.
 """
 
 import re

@@ -19,9 +19,7 @@ llm.c, is an error that names the header's first number, unless ``header="none"`
 
 There is no index. The end-of-text token separates documents: nanoGPT has it at the end of each document, llm.c at the
 start. So ends can be found only if its id is known, in one pass over the tokens. Documents that lack it there, or have
-it also elsewhere, cannot be separated from their neighbours. A file records neither its id nor the size of the
-vocabulary. Without a header it also records neither the width nor the number of tokens, so that a cut file is not
-detected.
+it also elsewhere, cannot be separated from their neighbours. Without a header, a cut file is not detected.
 """
 
 import struct

@@ -15,11 +15,11 @@ Specification
 * ``NAME.json``, such as ``gpt-simple.json``, written last, with its own SHA-256 at its end: without it the output is
   unfinished.
 
-Every document ends with the end-of-text token, which is added if it is missing; with the header of llm.c it begins with
-it instead. Documents are in the order of the source or of the shuffle. A document and its windows are in one shard.
+Every document ends with the end-of-text token, or begins with it under the header of llm.c. A document and its windows
+are in one shard.
 
 A folder at any depth with a usual name of held-out data, :data:`HELD_OUT`, is a split: held-out shards are never
-training data. Names are relative to the folder that the user named, with ``/`` as the separator.
+training data.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -240,7 +240,6 @@ def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> 
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders that contain a file, from the outermost, "", to the innermost."""
     steps = name.split("/")
     return ["/".join(steps[:count]) for count in range(len(steps))]
 

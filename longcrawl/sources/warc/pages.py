@@ -15,8 +15,8 @@ The charset of a page is found in this order:
 5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`, or else windows-1252, which decodes
    anything; both count as guessed.
 
-Names have the meaning that browsers give them (https://encoding.spec.whatwg.org), and others are ignored. UTF-16
-without a byte order mark counts only in the HTTP header of a page with zero bytes. NUL characters are removed.
+Names mean what they do in browsers (https://encoding.spec.whatwg.org). UTF-16 without a byte order mark counts only in
+the HTTP header of a page with zero bytes. NUL characters are removed.
 """
 
 import codecs

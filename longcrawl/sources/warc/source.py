@@ -24,16 +24,13 @@ The other records become rows as follows:
 
 * Chunks (``Transfer-Encoding``) are joined, and up to three of gzip, deflate, br and zstd (``Content-Encoding``)
   undone. A body that is not encoded as its header declares, because the crawler decoded it, is kept unchanged.
-* A page is cut if the archive marks it (``WARC-Truncated``), if it is shorter than its Content-Length, or if its chunks
-  or its compressed data end early. Its row has the available part, and the reason in the column ``truncated``.
+* A cut page (``WARC-Truncated``, or its length, chunks or compressed data end early) gives its available part.
 * A page without a type is HTML if it begins like HTML, else of the type that the archive identified
   (``WARC-Identified-Payload-Type``).
-* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs give repeated rows.
-* A digest in the archive is not compared, because crawlers differ in what it covers.
+* A record without an id gets ``FILE:NUMBER``. Digests in the archive are not compared: crawlers differ in their scope.
 
-A list of paths, such as Common Crawl's ``warc.paths.gz``, names one file per line, and is read whole before any of its
-files. Its lines are untrusted: each has to name a file below the base, so an absolute path, another server, ``..`` and
-the like are errors. Parts are named after the lines, so documents are the same from a server and from a mirror.
+A list of paths, such as Common Crawl's ``warc.paths.gz``, names one file per line. Its lines are untrusted: each has to
+name a file below the base. Parts are named after the lines, so documents are the same from a server and from a mirror.
 """
 
 import hashlib
@@ -163,7 +160,6 @@ class _Texts:
 
 
 def _digest(page: bytes | memoryview) -> str:
-    """Return the digest of a page in the spelling of archives."""
     return "sha1:" + b32encode(hashlib.sha1(page).digest()).decode()  # noqa: S324  # the digest of the standard
 
 
