@@ -45,8 +45,7 @@ class EqualHashes(IndexedSurvey):
 
     Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first", the first row in the
     order in which the source lists files, or "random", the smallest keyed hash of ``seed`` and id. A run with several
-    ``parts`` processes them one after the other, as RefinedWeb does: documents that earlier parts finally kept, after
-    all stages, remove documents of later parts. Documents found in ``against`` are removed by the rule ``seen_before``.
+    ``parts`` removes documents of later parts by those that earlier parts finally kept.
     """
 
     keep: Literal["first", "random"] = "first"

@@ -271,11 +271,7 @@ def file_system_of(url: str) -> tuple[Any, str]:
 
 
 def _keep_inherited() -> None:
-    """Keep references to the parent's file systems in a forked process.
-
-    fsspec drops them after a fork, but their finalizers would close objects of the parent's event loop: s3fs prints a
-    traceback for each client with an open connection.
-    """
+    # fsspec drops the parent's file systems after a fork; their finalizers would close objects of its event loop.
     _inherited.extend(_opened.values())
 
 

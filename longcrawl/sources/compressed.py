@@ -354,12 +354,9 @@ class Members:
     def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:
         """Decompress a broken member up to the byte that breaks it, and find the next member.
 
-        The search stops after reading ``RECOVERIES`` times the length of the file: in a malicious one, each byte could
-        begin a member that breaks at its end.
-
-        Returns:
-            The end of the member if its length matches, so that only its checksum is wrong, else None. Then the next
-            position at which a member begins and its first bytes can be decompressed, or None.
+        Returns the end of the member if its length matches, so that only its checksum is wrong, else None; and the next
+        position at which a member begins and its first bytes can be decompressed, or None. The search is bounded by
+        ``RECOVERIES``, since in a malicious file each byte could begin a member that breaks at its end.
         """
         if self.compression == "none":
             return None, None

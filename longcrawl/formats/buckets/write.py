@@ -126,9 +126,8 @@ def plan_split(
 ) -> PlannedSplit:
     """Plan documents of these lengths pool by pool, write the plan, and measure it.
 
-    Memory holds 40 bytes per sample. All other columns of samples and pieces are memory-mapped, as ``lengths`` may be.
-    ``seed`` is of the shuffle of samples within their buckets. ``where`` is split, domain and its folder, number of the
-    plan, and place of the first document.
+    Memory holds 40 bytes per sample; ``lengths`` may be memory-mapped. ``seed`` is of the shuffle of samples within
+    their buckets. ``where`` is split, domain and its folder, number of the plan, and place of the first document.
     """
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
     columns: list[tuple[str, npt.DTypeLike]] = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]

@@ -82,9 +82,8 @@ class WrittenShard:
 class DocumentStream:
     """Documents to write to a shard: in one token type, with end-of-text tokens, checked and counted.
 
-    Ids must be below ``vocabulary_size``, unless it is None. ``terminate`` None is "missing" if ``end_of_text`` is
-    given. ``holds`` are those of ``overlap`` and ``loss_mask`` that the format can store; others are dropped and
-    counted.
+    ``terminate`` None is "missing" if ``end_of_text`` is given. ``holds`` are those of ``overlap`` and ``loss_mask``
+    that the format can store; others are dropped and counted.
 
     Raises:
         FormatError: tokens are missing, null or negative, or ids exceed the token type or the vocabulary.
