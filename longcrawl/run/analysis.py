@@ -178,6 +178,10 @@ class DomainCounts:
             self.counts = Counter(dict(ranked[: self._most]))
             self.error += ranked[self._most][1]
 
+    def largest(self) -> list[tuple[str, int]]:
+        """Return the 100 domains with most documents; ties are sorted by name."""
+        return _ranked(self.counts)[:LARGEST]
+
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -240,7 +244,7 @@ class _Counts:
         return Analysis(
             self.documents,
             tuple(self.lengths.values()),
-            dict(_ranked(self.domains.counts)[:LARGEST]),
+            dict(self.domains.largest()),
             self.domains.distinct,
             self.domains.error,
             self.without_url,

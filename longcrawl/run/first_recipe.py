@@ -7,20 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.registry import describe_kind
-from longcrawl.core.sources import SOURCES, BadFiles, make_source
+from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
-from longcrawl.errors import RecipeError, SourceError, one_line, quoted
+from longcrawl.errors import LongCrawlError, RecipeError, SourceError, one_line, quoted
 from longcrawl.formats.shards.base import FORMATS
 from longcrawl.io.files import write_text, writing
 from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
 from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources import text
-from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, spell_endings
+from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, opened, spell_endings
 from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
@@ -178,7 +180,11 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
     parts = train_parts(make_source(source, settings))
     # Files that are a single document have no fields.
     first = next((part for part in parts if has_ending(part.name, RECORDS)), parts[0])
-    for field in fields:
+    known = _parquet_texts(first)
+    if (found := next((field for field in fields if field in known), None)) is not None:
+        return {} if found == "text" else {"text_field": found}
+    # If the footer lists text fields and none of ours is among them, one read raises the error that lists them.
+    for field in fields[:1] if known else fields:
         made = make_source(source, {**settings, "text_field": field})
         try:
             documents = next(iter(made.read(first, BadFiles())), None)
@@ -191,6 +197,17 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
                 raise RecipeError(f"{first.name} has no documents to look at: name another file, or check this one")
             return {} if field == "text" else {"text_field": field}
     raise failed or RecipeError("no field has texts")
+
+
+def _parquet_texts(part: Part) -> list[str]:
+    if not part.name.endswith(".parquet"):
+        return []
+    try:
+        with opened(part.files[0]) as file:
+            schema = pq.read_schema(file)
+    except (LongCrawlError, OSError, pa.ArrowException):
+        return []
+    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
 
 
 def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:

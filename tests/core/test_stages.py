@@ -168,9 +168,9 @@ def test_batches_come_as_tables_or_mappings():
 
 
 def test_policies_are_words():
-    """Policies are words: no stage has a boolean, but for the two that name a property of the text."""
-    known = {("tokenize", "json_escaped"), ("tokenize", "ensure_ascii"), ("min_bytes", "json_escaped")}
-    known.add(("min_bytes", "ensure_ascii"))
+    """Policies are words: a boolean names a property of the text, or asks for columns."""
+    known = {(stage, field) for stage in ("tokenize", "min_bytes") for field in ("json_escaped", "ensure_ascii")}
+    known.add(("extract_text", "metadata"))
     booleans = {
         (name, field) for name, kind in STAGES.items() for field, hint in kind.__annotations__.items() if hint is bool
     }

@@ -295,6 +295,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
 
 # What sees nothing that a crawl holds, and why.
 OWN: dict[str, str] = {
+    "longcrawl/cli/commands.py:_BLOCK": "lines of an answer, matched from their start",
     "longcrawl/sources/files.py:match_remote": "the pattern of files that a user types",
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
@@ -314,7 +315,6 @@ OWN: dict[str, str] = {
     "longcrawl/run/card/front_matter.py:FRONT_MATTER": "a run's README.md",
     "longcrawl/run/card/write.py:_LAST": "a run's README.md",
     "longcrawl/run/card/write.py:_SECTION": "a run's README.md",
-    "longcrawl/run/card/front_matter.py:_bcp47": "names of languages of a card",
     "longcrawl/run/card/front_matter.py:front_matter": "names of languages of a card",
     "longcrawl/run/card/write.py:PATH": "values of a recipe",
     "longcrawl/run/card/front_matter.py:LANGUAGE": "values that a user types",
@@ -364,7 +364,7 @@ OWN: dict[str, str] = {
     "longcrawl/run/first_recipe.py:_PAGE": "addresses of pages of datasets",
     "longcrawl/run/first_recipe.py:_RECTANGLE": "names of files",
     "longcrawl/run/first_recipe.py:_RPV2": "names of files",
-    "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
+    "longcrawl/run/first_recipe.py:_lines": "the name that a user types",
     "longcrawl/text/gopher/words.py:_properties": "a file of the package",
     "longcrawl/core/registry.py:_without_marks": "source code of longcrawl",
     "longcrawl/run/job.py:_PACKAGE": "messages about missing packages",

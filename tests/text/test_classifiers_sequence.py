@@ -173,7 +173,7 @@ def test_labels_that_are_not_counted_from_0_are_one_sentence(saved, tmp_path):
     config = json.loads((tmp_path / "odd/config.json").read_text())
     config |= {"id2label": {"1": "Low", "2": "Middle", "3": "High"}}
     (tmp_path / "odd/config.json").write_text(json.dumps(config))
-    with pytest.raises(StageError, match=r"which does not count labels from 0: correct config\.json"):
+    with pytest.raises(StageError, match=r"which does not count from 0: correct config\.json"):
         stage_of(str(tmp_path / "odd")).prepare()
 
 

@@ -20,7 +20,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.display import plain
 from longcrawl.errors import RunError
-from longcrawl.publish.questions import counted
+from longcrawl.publish.questions import overview
 
 WORDS = {
     "en": "the of to and that have with be the of to and in is was were for not all had been which their people town "
@@ -199,7 +199,7 @@ def test_the_languages_of_the_crawl_are_in_manifest_card_and_inspection(whole):
     assert told["values"] == {"language": FOUND}
     assert list(told["values"]["language"]) == ["en", "de", "es", "fr", "nl"]
     assert "after identify_language; values of language: 5" in (out / "README.md").read_text()
-    (table,) = counted(out)
+    _, _, (table,) = overview(str(out))
     assert [tuple(row[:2]) for row in table.rows] == list(FOUND.items())
     shown = CliRunner().invoke(app, ["inspect", str(out)])
     assert str(table) in shown.output
