@@ -158,21 +158,29 @@ def rows_of(tree: Any) -> Iterator[tuple[str, ...]]:
             yield tuple(filter(None, cells))
 
 
+def lines_of(tree: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of all rows, and the words of short elements: lines that are whole, whatever else is similar."""
+    for row in tree.iter("tr"):
+        yield tuple(filter(None, (words(cell.text_content()) for cell in row if cell.tag in ("td", "th"))))
+    for each in tree.iter("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "div", "a", "span"):
+        if len(each) < 4:
+            yield (words(each.text_content()),)
+
+
 def lists_of(tree: Any) -> Iterator[tuple[str, list[str]]]:
     """Yield the own words of list items, and those of the items of lists inside them."""
     for item in tree.iter("li"):
         inner = [
             words(each.text_content()) for each in item.iter("li") if each is not item and each.find(".//li") is None
         ]
-        if len(list(filter(None, inner))) > 1 and sum(map(len, inner)) < 4000 and words(item.text or ""):
+        plain = not item.xpath(".//script|.//style")
+        if plain and len(list(filter(None, inner))) > 1 and sum(map(len, inner)) < 4000 and words(item.text or ""):
             yield words(item.text), list(filter(None, inner))
 
 
 def is_torn(cells: Sequence[str], lines: set[tuple[str, ...]]) -> bool:
-    """Return whether a line has the first cell of a row and not all others, and no line has all."""
-    return cells not in lines and any(
-        line[0] == cells[0] and len(line) < len(cells) and set(line) <= set(cells) for line in lines
-    )
+    """Return whether a line has the first cell of a row and not all others."""
+    return any(line[0] == cells[0] and len(line) < len(cells) and set(line) <= set(cells) for line in lines)
 
 
 def print_torn(pages: Sequence[str], texts: Sequence[str]) -> None:
@@ -184,9 +192,10 @@ def print_torn(pages: Sequence[str], texts: Sequence[str]) -> None:
         lines = {tuple(filter(None, map(words, line.split(" | ")))) for line in text.split("\n")} - {()}
         whole = f" {words(text)} "
         tree = html.fromstring(page.encode() or b"<p>", parser=html.HTMLParser(encoding="utf-8"))
+        parts = lines - set(lines_of(tree))
         for cells in rows_of(tree):
-            torn += is_torn(cells, lines)
-            rows += cells in lines or is_torn(cells, lines)
+            torn += cells not in lines and is_torn(cells, parts)
+            rows += cells in lines or is_torn(cells, parts)
         for own, inner in lists_of(tree):
             kept = [f" {each} " in whole for each in inner]
             lists += f" {own} " in whole

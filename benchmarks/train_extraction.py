@@ -39,8 +39,9 @@ SEED = 0
 FOLDS = 5
 TREES = {
     "objective": "cross_entropy",
-    "learning_rate": 0.06,
+    "learning_rate": 0.03,
     "num_leaves": 31,
+    "max_depth": 8,
     "min_data_in_leaf": 80,
     "lambda_l2": 5,
     "feature_fraction": 0.25,
@@ -52,7 +53,7 @@ TREES = {
     "deterministic": True,
     "verbose": -1,
 }
-ROUNDS = 400
+ROUNDS = 800
 LEVELS = 4
 """Elements around a block whose names are counted for it."""
 SCORE_STEPS = 32

@@ -35,7 +35,7 @@ _PLAIN_BLOCKS = (
 )
 _TABLE_PARTS = "table caption colgroup thead tbody tfoot tr td th"
 _RAW = "script style textarea title xmp iframe noembed noframes"
-_UNSEEN_BLOCKS = "head svg math canvas object applet video audio select button template datalist map"
+_UNSEEN_BLOCKS = "head svg math foreignobject canvas object applet video audio select button template datalist map"
 _VOID = "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
 _LINES = "html body a pre br li"
 _OPEN_PARAGRAPHS = "legend optgroup"
@@ -49,7 +49,7 @@ TAGS = ("", "custom", *dict.fromkeys(_ALL.split()))
 CODE = {name: code for code, name in enumerate(TAGS)}
 CUSTOM = CODE["custom"]
 
-LETTERS = 12
+LETTERS = 13
 """Greatest length of a known tag name."""
 
 REFERENCE_BITS = 13
@@ -243,10 +243,13 @@ def tag_slot(key: int) -> int:
 Bytes = npt.NDArray[np.uint8]
 
 LESS, MORE, AND, SLASH = (ord(each) for each in "<>&/")
-HAS_TARGET, IS_HIDDEN, IS_DATA = 1 << 62, 1 << 61, 1 << 60
-"""Bits that mark a link with a target, an element that is not displayed, and a script with JSON-LD."""
+HAS_TARGET, IS_HIDDEN, IS_DATA, _IS_CONDITIONAL, _IS_SHOWN, _IS_SWITCH = (1 << bit for bit in range(62, 56, -1))
+"""Bits that mark a link with a target, an element that is not displayed, a script with JSON-LD, a style for some
+screens, an element that is displayed although an attribute or a rule hides it, and one that displays another."""
+_OF_ELEMENTS = IS_HIDDEN | _IS_SWITCH | (1 << 56) - 1
+"""Bits of a tag that its element keeps."""
 STYLES = 1 << 12
-"""Size of the table of selectors that hide elements."""
+"""Size of the table of selectors."""
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
 _WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200B), 0x2028, 0x2029))
@@ -413,12 +416,17 @@ _CLASS, _ID, _ROLE, _STYLE = (np.frombuffer(name, np.uint8) for name in (b"class
 _HIDDEN, _ARIA = (np.frombuffer(name, np.uint8) for name in (b"hidden", b"aria-hidden"))
 _HREF, _ITEMPROP, _TYPE = (np.frombuffer(name, np.uint8) for name in (b"href", b"itemprop", b"type"))
 _TRUE, _JSON = np.frombuffer(b"true", np.uint8), np.frombuffer(b"ld+json", np.uint8)
+_SOME_SCREENS, _PRINT = np.frombuffer(b"(", np.uint8), np.frombuffer(b"print", np.uint8)
 _NONE, _INVISIBLE = np.frombuffer(b"display:none", np.uint8), np.frombuffer(b"visibility:hidden", np.uint8)
 _DISPLAY, _VISIBLE = np.frombuffer(b"display:", np.uint8), np.frombuffer(b"visibility:", np.uint8)
 _FOUND, _LABELLED = np.frombuffer(b"until-found", np.uint8), np.frombuffer(b"aria-labelledby", np.uint8)
+_EXPANDED = np.frombuffer(b"aria-expanded", np.uint8)
+_CONTROLS, _MEDIA = np.frombuffer(b"aria-controls", np.uint8), np.frombuffer(b"media", np.uint8)
 _AT_TYPE = np.frombuffer(b"@type", np.uint8)
-_MARKS, _SIGN, _COUNT, _TARGET, _TARGET_END, LINK_COUNT, _FIRST_NAME = range(7)
-"""Places in ``Tree.found``: facts about the current tag, and the number of links of the page."""
+_MARKS, _SIGN, _COUNT, _TARGET, _TARGET_END, LINK_COUNT, _SELECTORS, _FIRST_NAME = range(8)
+"""Places in ``Tree.found``: facts about the current tag, and the numbers of links and selectors of the page."""
+_HIDES, _MAY_SHOW, _SHOWS, _CONTROLLED = range(1, 5)
+"""Effects of a selector: hides; displays on some screens; displays; is the id of an element that another controls."""
 
 
 @compiled
@@ -433,7 +441,7 @@ def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
 
 @compiled
 def _style_slot(styles: Any, key: int) -> int:
-    """Return the slot of a selector in the table of hidden ones, or the free one in which it belongs."""
+    """Return the slot of a selector in the table, or the free one in which it belongs."""
     slot = np.int64(key & _U(STYLES - 1))
     while styles[slot, 0] != _U(0) and styles[slot, 0] != key:
         slot = slot + 1 & STYLES - 1
@@ -441,8 +449,20 @@ def _style_slot(styles: Any, key: int) -> int:
 
 
 @compiled
-def _is_styled(page: Bytes, at: int, end: int, kind: int, styles: Any) -> bool:
-    """Return whether a rule hides one of the names in a class or id."""
+def _store(tree: Any, key: int, effect: int) -> None:
+    """Store the effect of a selector. A name that any rule displays is not hidden: a script may add the others."""
+    slot = _style_slot(tree.styles, key)
+    before = np.int64(tree.styles[slot, 1])
+    if before >= effect or tree.found[_SELECTORS] >= STYLES // 2:
+        return
+    tree.found[_SELECTORS] += tree.styles[slot, 0] == _U(0)
+    tree.styles[slot, 0], tree.styles[slot, 1] = key, effect
+
+
+@compiled
+def _read_names(page: Bytes, at: int, end: int, kind: int, tree: Any, controls: bool) -> int:
+    """Return the marks that selectors give to the names in a class or id, or store ids that an element controls."""
+    marks = np.int64(0)
     while at < end:
         while at < end and is_space(page[at]):
             at += 1
@@ -450,14 +470,18 @@ def _is_styled(page: Bytes, at: int, end: int, kind: int, styles: Any) -> bool:
         while at < end and not is_space(page[at]):
             key = (key ^ _U(page[at])) * _U(PRIME)
             at += 1
-        if at > begin and styles[_style_slot(styles, key), 1] == _U(1):
-            return True
-    return False
+        if at > begin and controls:
+            _store(tree, key, _CONTROLLED)
+        elif at > begin:
+            effect = np.int64(tree.styles[_style_slot(tree.styles, key), 1])
+            marks |= (IS_HIDDEN | 1 << HIDDEN) * (effect == _HIDES) | _IS_SHOWN * (effect == _MAY_SHOW)
+            marks |= _DISCLOSED * (effect == _CONTROLLED)
+    return marks
 
 
 @compiled
 def _read_attribute(
-    page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup, tree: Any, block: bool, styled: bool
+    page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup, tree: Any, block: bool
 ) -> None:
     """Store facts that an attribute states about its element; words only of elements of the tree."""
     found = tree.found
@@ -468,27 +492,50 @@ def _read_attribute(
             whole = _find_words(page, value, value_stop, markup, found)
             if is_class:
                 found[_SIGN] = np.int64(whole & _U(0x7FFFFFFF))
-        if styled and (is_class or is_id) and _is_styled(page, value, value_stop, 46 if is_class else 35, tree.styles):
-            found[_MARKS] |= IS_HIDDEN | 1 << HIDDEN
+        if is_id and value + 2 < value_stop and page[value] == 83 and page[value + 1] == 58:  # "S:", as React loads
+            found[_MARKS] |= _IS_SHOWN
+        elif found[_SELECTORS] and (is_class or is_id):
+            found[_MARKS] |= _read_names(page, value, value_stop, 46 if is_class else 35, tree, False)
     elif _is_name(page, name, stop, _HREF):
         found[_MARKS] |= HAS_TARGET
         found[_TARGET], found[_TARGET_END] = value, value_stop
     elif _is_name(page, name, stop, _TYPE) and _holds(page, value, value_stop, _JSON):
         found[_MARKS] |= IS_DATA
+    elif _is_name(page, name, stop, _CONTROLS):
+        _read_names(page, value, value_stop, 35, tree, True)
+        found[_MARKS] |= _IS_SWITCH
     else:
         found[_MARKS] |= _hiding(page, name, stop, value, value_stop)
+
+
+@compiled
+def _effect(page: Bytes, at: int, end: int) -> int:
+    """Return whether declarations hide or display an element, or 0; the last one counts."""
+    displays, visible = 0, 0
+    while at < end:
+        stop = next_byte(page, at, end, _SEMICOLON)
+        if _holds(page, at, stop, _DISPLAY):
+            displays = _HIDES if _holds(page, at, stop, _NONE) else _SHOWS
+        elif _holds(page, at, stop, _VISIBLE):
+            visible = _HIDES if _holds(page, at, stop, _INVISIBLE) else _SHOWS
+        at = stop + 1
+    return _HIDES if _HIDES in (displays, visible) else max(displays, visible)
 
 
 @compiled
 def _hiding(page: Bytes, name: int, stop: int, value: int, value_stop: int) -> int:
     """Return the marks of an attribute about whether its element is displayed."""
     hides = _is_name(page, name, stop, _HIDDEN) and not _holds(page, value, value_stop, _FOUND)
-    if _is_name(page, name, stop, _STYLE):
-        hides = _holds(page, value, value_stop, _NONE) or _holds(page, value, value_stop, _INVISIBLE)
-    if hides:
-        return np.int64(IS_HIDDEN | 1 << HIDDEN)
+    effect = _effect(page, value, value_stop) if _is_name(page, name, stop, _STYLE) else hides * _HIDES
+    if effect:
+        return np.int64(IS_HIDDEN | 1 << HIDDEN if effect == _HIDES else _IS_SHOWN)
     if _is_name(page, name, stop, _LABELLED):
         return np.int64(_DISCLOSED)
+    if _is_name(page, name, stop, _EXPANDED):
+        return np.int64(_IS_SWITCH)
+    if _is_name(page, name, stop, _MEDIA):
+        some = _holds(page, value, value_stop, _SOME_SCREENS) or _holds(page, value, value_stop, _PRINT)
+        return np.int64(some) * _IS_CONDITIONAL
     return np.int64(_is_name(page, name, stop, _ARIA) and _holds(page, value, value_stop, _TRUE)) << HIDDEN
 
 
@@ -509,7 +556,7 @@ def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def read_attributes(
-    page: Bytes, at: int, end: int, markup: Markup, tree: Any, wanted: bool, block: bool, styled: bool
+    page: Bytes, at: int, end: int, markup: Markup, tree: Any, wanted: bool, block: bool
 ) -> tuple[int, bool]:
     """Store facts about a tag's attributes; return the byte after the tag, and whether it is self-closing."""
     closed = False
@@ -526,17 +573,13 @@ def read_attributes(
         if after < end and page[after] == _EQUALS:
             value, value_stop, at = _read_value(page, after + 1, end)
         if wanted:
-            _read_attribute(page, name, stop, value, value_stop, markup, tree, block, styled)
+            _read_attribute(page, name, stop, value, value_stop, markup, tree, block)
     return min(at + 1, end), closed
 
 
 @compiled
-def _read_selectors(page: Bytes, at: int, end: int, hides: bool, shows: bool, styles: Any) -> int:
-    """Store the simple selectors of a rule that hides; return how many there are.
-
-    A class or id is never hidden if any rule displays it, alone or with others: a script may add those.
-    """
-    added = 0
+def _read_selectors(page: Bytes, at: int, end: int, effect: int, tree: Any) -> None:
+    """Store the selectors of a rule: the simple ones if it hides, all parts if it displays."""
     while at < end:
         stop = next_byte(page, at, end, 44)
         while at < stop and is_space(page[at]):
@@ -547,38 +590,33 @@ def _read_selectors(page: Bytes, at: int, end: int, hides: bool, shows: bool, st
         parts, key, begin = 0, _U(0), at
         while begin < last:
             kind = np.int64(page[begin])
-            simple = kind in (46, 35)
             key = _U(FNV) ^ _U(kind)
             place = begin + 1
             while place < last and (
-                is_letter(page[place]) or 48 <= page[place] <= 57 or page[place] in (45, 95) or page[place] >= 128
+                is_letter(page[place]) or 48 <= page[place] <= 57 or page[place] in (45, 95, 92) or page[place] >= 128
             ):
+                place += page[place] == 92 and place + 1 < last  # a backslash escapes the next byte
                 key = (key ^ _U(page[place])) * _U(PRIME)
                 place += 1
-            if simple and shows:
-                slot = _style_slot(styles, key)
-                if added < STYLES // 4:
-                    styles[slot, 0], styles[slot, 1] = key, 2
-                    added += 1
-            parts += 1 if simple and place > begin + 1 else 2
+            simple = kind in (46, 35) and place > begin + 1
+            if simple and effect != _HIDES:
+                _store(tree, key, effect)
+            parts += 1 if simple else 2
             begin = place
-        if hides and parts == 1 and added < STYLES // 4:
-            slot = _style_slot(styles, key)
-            if styles[slot, 0] == _U(0):
-                styles[slot, 0], styles[slot, 1] = key, 1
-                added += 1
+        if effect == _HIDES and parts == 1:
+            _store(tree, key, effect)
         at = stop + 1
-    return added
 
 
 @compiled
-def read_styles(page: Bytes, at: int, end: int, used: int, styles: Any) -> int:
-    """Store the selectors of a ``style`` element that hide elements; return how many are stored.
+def read_styles(page: Bytes, at: int, end: int, conditional: bool, tree: Any) -> None:
+    """Store the selectors of a ``style`` element that hide or display elements.
 
-    Rules inside at-rules hide nothing, since they depend on the screen, but names that they display are not hidden.
+    Rules inside at-rules hide nothing, since they depend on the screen, but may display an element.
     """
-    depth, begin = 0, at
-    while at < end and used < STYLES // 2:
+    least = np.int64(conditional)
+    depth, begin = least, at
+    while at < end and tree.found[_SELECTORS] < STYLES // 2:
         byte = page[at]
         if byte == SLASH and at + 1 < end and page[at + 1] == 42:
             at = next_byte(page, at + 2, end, 42)
@@ -592,19 +630,19 @@ def read_styles(page: Bytes, at: int, end: int, used: int, styles: Any) -> int:
                 depth += 1
             else:
                 stop = next_byte(page, at, end, 125)
-                none = _holds(page, at, stop, _NONE) or _holds(page, at, stop, _INVISIBLE)
-                shows = _holds(page, at, stop, _DISPLAY) or _holds(page, at, stop, _VISIBLE)
-                if none or shows:
-                    used += _read_selectors(page, begin, at, none and not depth, not none, styles)
+                effect = _effect(page, at + 1, stop)
+                if effect == _SHOWS and depth:
+                    effect = _MAY_SHOW
+                if effect and not (effect == _HIDES and depth):
+                    _read_selectors(page, begin, at, effect, tree)
                 at = stop
             at += 1
             begin = at
         else:
             at += 1
             if byte in (125, _SEMICOLON):
-                depth = max(0, depth - (byte == 125))
+                depth = max(least, depth - (byte == 125))
                 begin = at
-    return used
 
 
 @compiled
@@ -758,6 +796,10 @@ _A, _BODY, _BR, _HEAD, _HTML = (CODE[name] for name in ("a", "body", "br", "head
 _NOSCRIPT, _P, _PRE, _SVG, _TEMPLATE = (CODE[name] for name in ("noscript", "p", "pre", "svg", "template"))
 _DD, _DL, _DT, _LI, _MENU, _OL, _UL = (CODE[name] for name in ("dd", "dl", "dt", "li", "menu", "ol", "ul"))
 _TABLE, _TBODY, _TD, _TFOOT = (CODE[name] for name in ("table", "tbody", "td", "tfoot"))
+_BREAKOUTS = "blockquote body center dd div dl dt h1 h2 h3 h4 h5 h6 li menu ol p pre table ul"
+_ENDS_DRAWING = tuple(CODE[name] for name in _BREAKOUTS.split())
+"""Tags that are not part of an open ``svg`` or ``math`` element, and end it (HTML standard, 13.2.6.5)."""
+_BUTTON, _IFRAME, _MATH = CODE["button"], CODE["iframe"], CODE["math"]
 _TH, _THEAD, _TR, _H1, _H6, _STYLE_TAG = (CODE[name] for name in ("th", "thead", "tr", "h1", "h6", "style"))
 
 (
@@ -777,14 +819,15 @@ _TH, _THEAD, _TR, _H1, _H6, _STYLE_TAG = (CODE[name] for name in ("th", "thead",
     _INLINE,
     _INLINE_KEY,
     _INLINE_DEPTH,
-    _STYLED,
     _KINDS,
     _HIDER,
     _HIDER_DEPTH,
     _LINK_TARGET,
     _LINK_TARGET_END,
-) = range(22)
-_STATE = 22
+    _ENDED,
+    _ENDED_KEY,
+) = range(23)
+_STATE = 23
 """Size of the scanner's state.
 
 ``_ELEMENTS`` and ``_BLOCKS`` are counts. ``_DEPTH`` is the number of open elements, ``_OVERFLOW`` that of open elements
@@ -792,9 +835,9 @@ below ``DEEPEST``. ``_UNSEEN_FROM`` is the depth from which nothing is displayed
 ``pre``. ``_BEGIN`` and ``_PLACE`` delimit the current block's text. ``_IN_LINK``, ``_LINK_FROM``, ``_LINK_DEPTH`` and
 ``_LINK_TARGET`` give whether a link is open, its start in the text, its depth and its target. ``_LINKED`` and
 ``_LINKS`` are the bytes in links and the links of the current block. ``_INLINE``, ``_INLINE_KEY`` and ``_INLINE_DEPTH``
-are the open tags, the name and the depth of an inline element that is not displayed. ``_STYLED`` counts stored
-selectors. ``_KINDS`` are kinds of pages. ``_HIDER`` and ``_HIDER_DEPTH`` are the outermost open element that is not
-displayed, or 0, and its depth.
+are the open tags, the name and the depth of an inline element that is not displayed. ``_KINDS`` are kinds of pages.
+``_HIDER`` and ``_HIDER_DEPTH`` are the outermost open element that is not displayed, or 0, and its depth. ``_ENDED``
+and ``_ENDED_KEY`` are the byte after the last end tag, and its name.
 """
 
 _NEWLINE = 10
@@ -842,7 +885,7 @@ def make_tree(size: int) -> Tree:
         np.empty(size + size // 4 + TESTED + 8, np.uint8),
         np.empty(DEEPEST + 1, np.int32),
         np.empty(256, np.int32),
-        np.empty(6 + NAMES, np.int64),
+        np.empty(_FIRST_NAME + NAMES, np.int64),
         np.empty((most, 4), np.int32),
         np.empty((STYLES, 2), np.uint64),
     )
@@ -940,7 +983,7 @@ def _push(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None
     state[_PRE_OPEN] += code == _PRE
     if marks & IS_HIDDEN and not marks & _DISCLOSED and code != _BODY and not state[_HIDER]:
         state[_HIDER], state[_HIDER_DEPTH] = element, depth
-    if markup.kinds[code] & UNSEEN and not state[_UNSEEN_FROM]:
+    if markup.kinds[code] & UNSEEN and not (state[_UNSEEN_FROM] or (code == _BUTTON and marks & _IS_SWITCH)):
         state[_UNSEEN_FROM] = state[_DEPTH]
 
 
@@ -1012,7 +1055,8 @@ def _start(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> Non
         tree.marks[0] |= marks
         return
     top = tree.elements[tree.stack[state[_DEPTH] - 1], TAG]
-    if top == _HEAD and code not in (_NOSCRIPT, _TEMPLATE):
+    in_drawing = top in (_SVG, _MATH) and code in _ENDS_DRAWING
+    if in_drawing or (top == _HEAD and code not in (_NOSCRIPT, _TEMPLATE)):
         _pop(state, tree, state[_DEPTH] - 1)
     _end_block(state, tree)
     depth = _depth_of(state, tree, _P, SCOPE | UNSEEN, markup) if kind & CLOSES_PARAGRAPH else -1
@@ -1127,6 +1171,8 @@ def _read_end(state: Any, tree: Tree, code: int, key: int, markup: Markup) -> No
 def _read_start(state: Any, tree: Tree, code: int, key: int, closed: Any, markup: Markup) -> None:
     """Handle a start tag; only elements of foreign content such as SVG can be self-closing."""
     marks = tree.found[_MARKS]
+    if marks & _IS_SHOWN:
+        marks &= ~(IS_HIDDEN | 1 << HIDDEN)
     if not markup.kinds[code] & (BLOCK | VOID):
         if state[_INLINE]:
             state[_INLINE] += state[_INLINE_KEY] == np.int64(key)
@@ -1142,50 +1188,70 @@ def _read_start(state: Any, tree: Tree, code: int, key: int, closed: Any, markup
         if not (state[_UNSEEN_FROM] or state[_INLINE]):
             _put_line(state, tree)
     elif markup.kinds[code] & BLOCK and not (closed and (code == _SVG or tree.opened[_SVG])):
-        _start(state, tree, code, marks & ~(HAS_TARGET | IS_DATA), markup)
+        _start(state, tree, code, marks & _OF_ELEMENTS, markup)
+
+
+@compiled
+def _separate(page: Bytes, at: int, end: int, state: Any, tree: Tree, code: int) -> None:
+    """Write a space between two elements, such as links, that styles separate: "2026" and "1h 30m".
+
+    Parts of a word are not: letters in lower case after a letter or digit.
+    """
+    place = state[_PLACE]
+    if place == state[_BEGIN] or state[_PRE_OPEN] or tree.text[place - 1] <= 32:
+        return
+    before, after = tree.text[place - 1], page[at] if at < end else LESS
+    lower, digit = 97 <= before <= 122, 48 <= before <= 57
+    if code == _A or ((lower or digit) and 65 <= after <= 90) or ((digit or is_letter(before)) and 48 <= after <= 57):
+        tree.text[place] = _SPACE
+        state[_PLACE] = place + 1
 
 
 @compiled
 def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
     """Handle the tag at ``<``; return the byte after it, or after its content if that is not markup."""
-    closing = page[at + 1] == SLASH
+    closing, begin = page[at + 1] == SLASH, at
     code, at, key = tag_code(page, at + 1 + closing, end, markup)
     wanted = not closing and (markup.kinds[code] & VOID == 0)
     block = markup.kinds[code] & BLOCK > 0
-    at, closed = read_attributes(page, at, end, markup, tree, wanted, block, state[_STYLED] > 0)
+    at, closed = read_attributes(page, at, end, markup, tree, wanted, block)
     if closing:
         _read_end(state, tree, code, key, markup)
+        state[_ENDED], state[_ENDED_KEY] = at, np.int64(key)
     elif not markup.kinds[code] & RAW:
+        follows = not block and state[_ENDED] == begin and state[_ENDED_KEY] == np.int64(key)
+        if follows and not (state[_UNSEEN_FROM] or state[_INLINE]):
+            _separate(page, at, end, state, tree, code)
         _read_start(state, tree, code, key, closed, markup)
-    elif not (closed and tree.opened[_SVG]):
+    elif not (closed and (tree.opened[_SVG] or code == _IFRAME)):  # a self-closed iframe would hide the rest
         begin, at = at, skip_raw(page, at, end, code, markup)
         if code == _STYLE_TAG:
-            if not state[_STYLED]:
-                tree.styles[:] = 0
-            state[_STYLED] = read_styles(page, begin, at, state[_STYLED], tree.styles)
+            read_styles(page, begin, at, tree.found[_MARKS] & _IS_CONDITIONAL > 0, tree)
         elif tree.found[_MARKS] & IS_DATA:
             state[_KINDS] |= read_types(page, begin, at, markup)
     return at
 
 
-_REVEALED = 0.25
-"""Least share of a page's text outside of links in a hidden element for a script to display it, as loading pages do."""
+_REVEALED, _MOSTLY = 0.25, 0.5
+"""Least shares of a page's text outside of links, and of all its text, in a hidden element that a script displays."""
 
 
 @allocating
 def _drop_hidden(tree: Tree, elements: int, blocks: int) -> int:
     """Remove blocks in hidden elements, and return the number of the others."""
-    own, numbers, total = np.zeros(elements, np.int64), np.zeros(blocks + 1, np.int32), 0
+    own, total = np.zeros((elements, 2), np.int64), np.zeros(2, np.int64)
+    numbers, kept = np.zeros(blocks + 1, np.int32), 0
     for number in range(blocks):
         block = tree.blocks[number]
-        size = block[END] - block[BEGIN] - block[LINKED]
-        own[block[HIDER]] += size
-        total += size
-    kept = 0
+        size = block[END] - block[BEGIN]
+        own[block[HIDER], 0] += size - block[LINKED]
+        own[block[HIDER], 1] += size
+        total[0] += size - block[LINKED]
+        total[1] += size
     for number in range(blocks):
         numbers[number] = kept
         hider = tree.blocks[number, HIDER]
-        if hider == 0 or own[hider] >= _REVEALED * total:
+        if hider == 0 or own[hider, 0] >= _REVEALED * total[0] or own[hider, 1] >= _MOSTLY * total[1]:
             if kept < number:
                 tree.blocks[kept] = tree.blocks[number]
             kept += 1
@@ -1202,6 +1268,7 @@ def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int, int]:
     state = np.zeros(_STATE, np.int64)
     tree.opened[:] = 0
     tree.found[:] = 0
+    tree.styles[:] = 0
     _push(state, tree, _HTML, 0, markup)
     at, end = 0, len(page)
     while at < end:
