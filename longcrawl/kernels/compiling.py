@@ -60,9 +60,10 @@ def expect(kernel: Any) -> None:
 
 
 def compile_early(kernel: Any, *arguments: Any) -> None:
-    """Compile a kernel for arguments of these types, unless another process is doing so."""
-    with suppress(Timeout):
-        kernel.compile(arguments, wait=0)
+    """Compile a kernel that is not cached for arguments of these types, unless another process is doing so."""
+    if kernel.is_missing():
+        with suppress(Timeout):
+            kernel.compile(arguments, wait=0)
 
 
 def never_wait() -> None:
