@@ -58,6 +58,7 @@ def compiling_ahead(recipe: Recipe, work: Path) -> Iterator[None]:
 
 
 def _start(recipe: Recipe, folder: Path) -> "subprocess.Popen[bytes]":
+    folder.mkdir(parents=True, exist_ok=True)
     ours = [stage for _, stage in recipe.stages if is_ours(type(stage)) and not stage.uses_gpu]
     given = {"folder": str(folder.resolve()), "stages": [[stage.name, stage.settings()] for stage in ours]}
     # The helper reads files from the Hub cache only; downloading is left to the run.
@@ -77,7 +78,8 @@ def main() -> None:
     threading.Thread(target=_end_with_run, daemon=True).start()
     os.nice(PRIORITY)
     folder = Path(given["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():  # the run has ended
+        return
     with contextlib.suppress(Timeout), FileLock(folder / "lock", blocking=False):  # one helper for all processes
         never_wait()
         compile_stages(given["stages"], folder)
