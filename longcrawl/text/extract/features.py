@@ -41,10 +41,10 @@ from longcrawl.text.extract.html import (
     WORDS,
     Tree,
     name_bucket,
+    slot_of,
 )
 
 _U = np.uint64
-_MIX = 0x9E3779B97F4A7C15
 
 PLACES = (
     *("header", "article", "main", "section", "figure", "figcaption", "table", "td", "ul", "ol", "li", "blockquote"),
@@ -177,16 +177,6 @@ def _between(sums: Any, row: Any) -> float:
 
 
 @compiled
-def _slot_of(keys: Any, key: int) -> int:
-    """Return the slot of a key in a hash table of a power of two slots, or the free one in which it belongs."""
-    last = len(keys) - 1
-    slot = np.int64(key * _U(_MIX) >> _U(20)) & last
-    while keys[slot] != _U(0) and keys[slot] != key:
-        slot = slot + 1 & last
-    return slot
-
-
-@compiled
 def read_words(text: Any, at: int, end: int, buckets: Any) -> tuple[int, int]:
     """Store the buckets of the first words of a text, in lower case; return how many, and the currency signs."""
     count, money, key, letters = 0, 0, _U(FNV), 0
@@ -301,7 +291,7 @@ def _find_groups(tree: Tree, elements: int, page: Page, keys: Any) -> None:
         if row[FIRST] == row[STOP]:
             continue
         key = (_U(row[PARENT]) << _U(32) | _U(np.int64(row[SIGN]) & 0xFFFFFFFF)) + _U(1)
-        slot = _slot_of(keys, key)
+        slot = slot_of(keys, key)
         keys[slot] = key
         page.group[element] = slot
         sums = page.groups[slot]
@@ -330,7 +320,7 @@ def _find_paths(tree: Tree, blocks: int, page: Page, keys: Any) -> None:
         for _ in range(3):
             key = (key ^ _U(np.int64(tree.elements[element, SIGN]) & 0xFFFFFFFF)) * _U(PRIME)
             element = tree.elements[element, PARENT]
-        slot = _slot_of(keys, key | _U(1))
+        slot = slot_of(keys, key | _U(1))
         keys[slot] = key | _U(1)
         page.path[number] = slot
         sums, block = page.paths[slot], tree.blocks[number]
@@ -348,7 +338,7 @@ def _find_copies(tree: Tree, blocks: int, page: Page, keys: Any, counts: Any, sl
         key = _U(FNV) ^ _U(end - begin)
         for at in range(begin, min(end, begin + 64)):
             key = (key ^ _U(tree.text[at])) * _U(PRIME)
-        slot = _slot_of(keys, key | _U(1))
+        slot = slot_of(keys, key | _U(1))
         keys[slot] = key | _U(1)
         slots[number] = slot
         counts[slot] += 1

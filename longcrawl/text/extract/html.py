@@ -440,18 +440,19 @@ def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
 
 
 @compiled
-def _style_slot(styles: Any, key: int) -> int:
-    """Return the slot of a selector in the table, or the free one in which it belongs."""
-    slot = np.int64(key & _U(STYLES - 1))
-    while styles[slot, 0] != _U(0) and styles[slot, 0] != key:
-        slot = slot + 1 & STYLES - 1
+def slot_of(keys: Any, key: int) -> int:
+    """Return the slot of a key in a hash table of a power of two slots, or the free one in which it belongs."""
+    last = len(keys) - 1
+    slot = np.int64(key * _U(_MIX) >> _U(20)) & last
+    while keys[slot] != _U(0) and keys[slot] != key:
+        slot = slot + 1 & last
     return slot
 
 
 @compiled
 def _store(tree: Any, key: int, effect: int) -> None:
     """Store the effect of a selector. A name that any rule displays is not hidden: a script may add the others."""
-    slot = _style_slot(tree.styles, key)
+    slot = slot_of(tree.styles[:, 0], key)
     before = np.int64(tree.styles[slot, 1])
     if before >= effect or tree.found[_SELECTORS] >= STYLES // 2:
         return
@@ -473,7 +474,7 @@ def _read_names(page: Bytes, at: int, end: int, kind: int, tree: Any, controls: 
         if at > begin and controls:
             _store(tree, key, _CONTROLLED)
         elif at > begin:
-            effect = np.int64(tree.styles[_style_slot(tree.styles, key), 1])
+            effect = np.int64(tree.styles[slot_of(tree.styles[:, 0], key), 1])
             marks |= (IS_HIDDEN | 1 << HIDDEN) * (effect == _HIDES) | _IS_SHOWN * (effect == _MAY_SHOW)
             marks |= _DISCLOSED * (effect == _CONTROLLED)
     return marks
