@@ -430,11 +430,11 @@ def _reasons_of(folder: Path, manifest: Mapping[str, Any], ids: pa.ChunkedArray)
     chosen = pc.field("id").cast(pa.string()).isin(ids.combine_chunks())
     result, output = find_result(folder)
     kept = result.ids(output) if result.records_ids and output.is_dir() else None
-    known = kept.to_table(["id"], filter=chosen)["id"].to_pylist() if kept is not None and kept.files else []
+    known = chosen_rows(kept, chosen, ["id"])["id"].to_pylist() if kept is not None and kept.files else []
     reasons = {str(name): Reason(str(name)) for name in known}
     stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
     with open_ledger(folder / LEDGER) as ledger:
-        removed = ledger.to_table(filter=chosen & (pc.field("stage") != DUPLICATE_IDS)).to_pylist()
+        removed = chosen_rows(ledger, chosen & (pc.field("stage") != DUPLICATE_IDS)).to_pylist()
         named = follow(ledger, stages, [Reason(**row) for row in removed])
     return reasons | {reason.id: reason for reason in named}
 
