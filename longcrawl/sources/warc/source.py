@@ -216,8 +216,9 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None) -> Listed
         base_url: URL or folder that the listed paths are relative to.
         files: slice of the concatenated lists, see :func:`parse_slice`, or None for all paths.
 
-    A SourceError is raised if a list is damaged or has fewer paths than the slice, or if a selected line is no file
-    below the base; NotYetError if a server does not answer now.
+    Raises:
+        SourceError: a list is damaged or has fewer paths than the slice, or a selected line is no file below the base.
+        NotYetError: a server does not answer now.
     """
     chosen, base = parse_slice(files), absolute(base_url)
     if not is_url(base) and not Path(base).is_dir():
