@@ -126,7 +126,7 @@ def why(
         ),
     ] = False,
 ) -> None:
-    """Show why a document was removed or kept. What stages changed in it is shown too."""
+    """Show why a document was removed or kept, and how stages changed it."""
     reason = lc.why(folder, document)
     if not page:
         answer(reason)
@@ -203,9 +203,9 @@ def inspect(
 ) -> None:
     """Show what a run wrote, or explain a text.
 
-    Of a run: lengths, sites, languages and one row as text. Of a text (--text): what each quality rule measures in it.
-    Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules. Of a page (--html): also
-    the probability that each block is content. Without --recipe, extract_text has the engine blocks.
+    PATH shows lengths, sites, languages and one row as text. --text shows the value that each quality rule measures;
+    without --stage and --recipe, the rules are those of Gopher, FineWeb, RefinedWeb and C4. --html also shows the
+    probability that each block is content; without --recipe, the engine of extract_text is blocks.
     """
     explained = text if html is None else html
     if explained is not None and path is None and split is None and row is None and (text is None or html is None):
@@ -268,7 +268,7 @@ def trace(
         str, option("The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto goes by the format.")
     ] = "auto",
     tokenizer: Annotated[
-        str | None, option("Tokenizer that decodes tokens, where none lies beside them: a file or a Hub id.")
+        str | None, option("Tokenizer that decodes tokens, if none is stored beside them: a file or a Hub id.")
     ] = None,
     overrides: Annotated[
         list[str] | None, set_option("Field of the feed as the trainer had it, such as batch_size=8 or rank=3.")
@@ -276,7 +276,7 @@ def trace(
 ) -> None:
     """Show the documents of a training step.
 
-    Of each row: ids, URLs, dates, source files, places in the documents, and the text.
+    Each row is shown with ids, URLs, dates, source files, places in the documents, and the text.
     """
     from longcrawl.publish.trace import feed_settings
     from longcrawl.sources.text import without_set
