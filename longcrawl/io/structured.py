@@ -87,6 +87,24 @@ def _too_much(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+def _check_keys(loader: Any, node: yaml.MappingNode) -> None:
+    first: dict[Any, yaml.ScalarNode] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            value = loader.construct_object(key)
+            if first.setdefault(value, key) is not key:
+                raise RepeatedKeyError(first[value], key)
+
+
+def _merged_mappings(key: yaml.Node, value: yaml.Node) -> list[Any]:
+    """Return the mappings that an entry merges (``<<``), or none if it is another or wrong."""
+    sources: list[Any] = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    return sources if key.tag == _MERGE and all(isinstance(each, yaml.MappingNode) for each in sources) else []
+
+
 @cache
 def _with_distinct_keys(loader: Any) -> Any:
     """Return a loader class that rejects mappings with two equal keys, except between merged mappings (``<<``)."""
@@ -94,22 +112,23 @@ def _with_distinct_keys(loader: Any) -> Any:
     class Distinct(loader):  # type: ignore[misc]  # the base class is known at run time only
         def __init__(self, stream: str) -> None:
             super().__init__(stream)
-            self.checked = set[yaml.MappingNode]()
+            self.flat = set[yaml.MappingNode]()
 
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            # A node merged into several mappings is flattened again, then including the keys merged into it.
-            if node not in self.checked:
-                self.checked.add(node)
-                self.check_keys(node)
+            # PyYAML 6.0.4 loses merged values: it compares keys by identity, and keeps the last of several mappings.
+            if node in self.flat:
+                return
+            self.flat.add(node)
+            _check_keys(self, node)
+            merged = []
+            for entry in list(node.value):
+                if sources := _merged_mappings(*entry):
+                    node.value.remove(entry)
+                for each in reversed(sources):
+                    self.flatten_mapping(each)
+                    merged += each.value
             super().flatten_mapping(node)
-
-        def check_keys(self, node: yaml.MappingNode) -> None:
-            first: dict[Any, yaml.ScalarNode] = {}
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                    value = self.construct_object(key)
-                    if first.setdefault(value, key) is not key:
-                        raise RepeatedKeyError(first[value], key)
+            node.value = merged + node.value
 
     return Distinct
 

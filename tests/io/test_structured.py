@@ -69,6 +69,11 @@ def test_equal_keys_of_several_mappings_stay():
     assert load_yaml(merged) == {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}, "d": {"n": 2}}
     assert load_yaml("[{a: a}, {a: {a: a}}]") == [{"a": "a"}, {"a": {"a": "a"}}]
     assert load_yaml("a: &a {n: 1}\nb: &b {m: 1}\nc: {<<: *a, <<: *b, n: 2}")["c"] == {"m": 1, "n": 2}
+    assert load_yaml(merged.replace("n:", "rows:"))["d"] == {"rows": 2}
+    several = "a: &a {rows: 1, bands: 1}\nb: &b {rows: 2, seed: 2}\nc: {<<: [*a, *b], seed: 3}"
+    assert load_yaml(several)["c"] == {"rows": 1, "bands": 1, "seed": 3}
+    with pytest.raises(yaml.YAMLError, match="expected a mapping"):
+        load_yaml("a: {<<: 1}")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500, "{", '"', "9" * 5000])
