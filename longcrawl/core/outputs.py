@@ -23,7 +23,7 @@ import pyarrow as pa
 import longcrawl
 from longcrawl.core import kinds
 from longcrawl.core.exchange import Engine
-from longcrawl.core.registry import Registry, check_fields, plain_settings
+from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, LongCrawlError, StageError, as_lines, known_names, one_line, warn_user
@@ -108,30 +108,15 @@ class OrderedWriter(Writer):
         return replace(self, in_order=True)
 
 
-class Output(ABC):
+class Output(Configured, ABC):
     """Base of outputs: the settings with which a crawl or a run writes a format."""
 
-    name: ClassVar[str]
     second_pass: ClassVar[tuple[str, ...]] = ()
     """Settings used only by the second pass, which may change while a run is stopped."""
     keeps_columns: ClassVar[bool] = True
     """Whether it may write any column of the documents."""
     plans_documents: ClassVar[bool] = False
     """Whether a single task lays out all documents, by their lengths."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, StageError)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values."""
-        return plain_settings(self)
-
-    def check_least(self, **least: int) -> None:
-        """Raise StageError for a setting that is neither None nor at least the given number."""
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise StageError(f"{self.name}.{name} takes a whole number of {smallest} or more, got {value}")
 
     @abstractmethod
     def writer(self, stages: Sequence[Stage]) -> Writer:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, Union
+from typing import Any, ClassVar, Generic, Literal, TypeVar, Union
 
 from longcrawl._version import __version__
 from longcrawl.core.display import Column, Table
@@ -150,6 +150,25 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             hint = "; quote 'no', 'on' and the like, which YAML reads as false and true" if unquoted else ""
             owner = next(each.__name__ for each in type(instance).__mro__ if not each.__name__.startswith("_"))
             raise error(f"{owner}.{field.name} takes {wants}, got {quoted(value)}{hint}")
+
+
+class Configured:
+    """Base of dataclasses whose fields are the settings of a stage or an output."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values."""
+        return plain_settings(self)
+
+    def check_least(self, **least: int) -> None:
+        """Raise StageError for a field that is neither None nor at least the given number."""
+        for name, smallest in least.items():
+            if (value := getattr(self, name)) is not None and value < smallest:
+                raise StageError(f"{self.name}.{name} is {value:,}: take {smallest:,} or more")
 
 
 def short_repr(instance: Any) -> str:

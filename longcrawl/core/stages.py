@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, dataclass_transform
 
@@ -47,15 +46,7 @@ from longcrawl.core.batches import (
 )
 from longcrawl.core.exchange import Decided, Engine, InMemory, Sketched, with_report
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
-from longcrawl.core.registry import (
-    Conditions,
-    Registry,
-    check_effects,
-    check_fields,
-    is_ours,
-    plain_settings,
-    stage_name,
-)
+from longcrawl.core.registry import Conditions, Configured, Registry, check_effects, is_ours, stage_name
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.io.files import content_digest
 
@@ -130,10 +121,9 @@ Needs = Literal["batch", "order", "fit", "removals", "spans"]
 S = TypeVar("S", bound="Stage")
 
 
-class Stage(ABC):
+class Stage(Configured, ABC):
     """Base of all stages: a name, settings, and a fingerprint that changes with ``code_version``."""
 
-    name: ClassVar[str]
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """Data that it works on or produces. A stage on "text" can be explained from a text alone."""
@@ -210,17 +200,7 @@ class Stage(ABC):
         """Return the first failed rule of each document, ``VERDICT_SCHEMA``."""
         return first_failure(table.num_rows, self.checks(table))
 
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values."""
-        return plain_settings(self)
-
-    def check_least(self, **least: int) -> None:
-        """Raise StageError for a field that is neither None nor at least the given number."""
-        for name, smallest in least.items():
-            if (value := getattr(self, name)) is not None and value < smallest:
-                raise StageError(f"{self.name}.{name} is {value:,}: take {smallest:,} or more")
-
-    def prepare(self) -> None:  # noqa: B027  # most have nothing to load
+    def prepare(self) -> None:  # most have nothing to load
         """Load models and data files, so that missing ones raise an error before any document is read."""
 
     def files(self) -> tuple[str, ...]:
@@ -257,23 +237,15 @@ class Stage(ABC):
 
     @property
     def saves_index(self) -> bool | None:
-        """Whether a run saves an index of the kept documents; None if the stage has no index."""
+        """Whether a run saves an index of the kept documents; None unless it derives from ``IndexedSurvey``."""
         return None
-
-    def save_index(self, kept: pa.Table, folder: Path) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index of kept documents, given their sketches, or raise StageError if the stage has none."""
-        raise StageError(f"{self.name} has no index")
-
-    def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index like :meth:`save_index`, with the sketches in many tasks."""
-        raise StageError(f"{self.name} has no index")
 
     def used_indexes(self) -> dict[str, str]:
         """Return the SHA-256 of each index of an earlier dataset that it uses, by path."""
         return {}
 
     def __post_init__(self) -> None:
-        check_fields(self, StageError)
+        super().__post_init__()
         check_effects(self, self.only_with, StageError)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -304,7 +304,7 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
         ({"strategy": "multi-bucket", "pool_size": 9}, "plans all documents together: leave pool_size out"),
         ({"padding_threshold": 2}, "padding_threshold is a share of a bucket, from 0 to 1, got 2"),
         ({"format": "nanogpt"}, "format takes one of 'zarr', 'gpt-simple', 'datatrove', 'megatron', 'token-parquet'"),
-        ({"shard_bytes": 0}, "composed.shard_bytes takes a whole number of 1 or more, got 0"),
+        ({"shard_bytes": 0}, "composed.shard_bytes is 0: take 1 or more"),
         ({"heldout": 1.5}, "composed.heldout takes a fraction below 1 or a whole number"),
         ({"domains": "kind"}, "composed.domains needs a column 'kind'; the documents have: id, url, tokens"),
         ({"domains": "tokens"}, "composed.domains names the column 'tokens', which is list"),
