@@ -233,6 +233,8 @@ def _check_places(file: str, marker: str) -> None:
 
 Longs = npt.NDArray[np.int64]
 
+_CELLS, _SPREAD = 8, np.uint64(0x9E3779B97F4A7C15)
+
 DOCUMENT = "document"
 """Name of the int64 column with the number of the document in removals."""
 
@@ -248,9 +250,9 @@ class Sketched:
     read: Callable[..., Iterator[pa.Table]]
     """Function of a group, and optionally columns, that yields its sketches table by table; it can be pickled."""
 
-    def table(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the sketches of a group, or some columns of them."""
-        return pa.concat_tables(self.read(group, columns))
+    def table(self, group: int) -> pa.Table:
+        """Return the sketches of a group."""
+        return pa.concat_tables(self.read(group))
 
     @classmethod
     def held(cls, sketches: pa.Table) -> "Sketched":
@@ -288,6 +290,30 @@ def key_ranges(keys: npt.NDArray[np.uint64], count: Any) -> Longs:
     """Assign each key to one of ``count`` equal ranges by its upper 32 bits; ``count`` may be one per key."""
     ranges: Longs = ((keys >> np.uint64(32)) * np.asarray(count, np.uint64) >> np.uint64(32)).astype(np.int64)
     return ranges
+
+
+class KeyTable:
+    """Lookup of keys in a sorted array, with a table of up to ``1 << most_bits`` cells that rules out most others."""
+
+    def __init__(self, keys: npt.NDArray[np.uint64], most_bits: int = 64) -> None:
+        self.keys = keys
+        bits = min(max(_CELLS * len(keys), 2).bit_length(), most_bits)
+        self._shift, self._cells = np.uint64(64 - bits), np.zeros(1 << bits, bool)
+        self._cells[self._cell(keys)] = True
+
+    def find(self, keys: npt.NDArray[np.uint64]) -> Longs:
+        """Return the place of each key in the array, or -1 if it is not there."""
+        near = np.flatnonzero(self._cells[self._cell(keys)])
+        near = near[np.argsort(keys[near])]  # sorted, so that each search is near the previous one
+        at = np.searchsorted(self.keys, keys[near])
+        known = at < len(self.keys)
+        known[known] = self.keys[at[known]] == keys[near[known]]
+        found = np.full(len(keys), -1)
+        found[near[known]] = at[known]
+        return found
+
+    def _cell(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        return keys * _SPREAD >> self._shift
 
 
 def cut(rows: pa.Table, partitions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, pa.Table]]:

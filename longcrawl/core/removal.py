@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.exchange import KeyTable
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, remove, write_text
 
@@ -24,8 +25,8 @@ PROOF_TOKENS, PROOF_LETTERS = 20, 100
 BLOCK = 1 << 22
 """Windows hashed at a time."""
 _BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
-_SIFTED = 16, 26
-"""Minimum and maximum number of hash bits in the sieve, a table with one byte for each of their values."""
+_MOST_BITS = 26
+"""Greatest number of bits that number the cells of the table of hashes, a byte each."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,8 @@ class Proof:
     def __init__(self, length: int) -> None:
         self._length, self._sums = length, [0, 0]
         self._removed: list[npt.NDArray[np.uint64]] = []
-        self._known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]] | None = None
+        self._known: KeyTable | None = None
         self._found: set[int] = set()
-        self._shift = np.uint64(0)
 
     def before(self, name: bytes, values: npt.NDArray[Any], *, kept: bool) -> None:
         """Add a document, or a part of one, of a file before it is rewritten."""
@@ -100,21 +100,12 @@ class Proof:
         """Search the values of rewritten files for windows of removed documents."""
         if self._known is None:
             hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *self._removed]))
-            # At most one entry in sixteen is set, so that few windows have to be looked up.
-            bits = min(max(_SIFTED[0], len(hashes).bit_length() + 4), _SIFTED[1])
-            sieve = np.zeros(1 << bits, np.bool_)
-            self._shift = np.uint64(64 - bits)
-            sieve[hashes >> self._shift] = True
-            self._known = hashes, sieve
-        hashes, sieve = self._known
-        if not len(hashes):
-            return
-        for values in pieces:
+            self._known = KeyTable(hashes, _MOST_BITS)
+        for values in pieces if len(self._known.keys) else ():
             for first in range(0, max(len(values) - self._length + 1, 0), BLOCK):
                 there = _windows(values[first : first + BLOCK + self._length - 1], self._length)
-                there = there[sieve[there >> self._shift]]
-                at = np.minimum(np.searchsorted(hashes, there), len(hashes) - 1)
-                self._found.update(hashes[at[hashes[at] == there]].tolist())
+                at = self._known.find(there)
+                self._found.update(self._known.keys[at[at >= 0]].tolist())
 
     @property
     def kept(self) -> tuple[str, str]:
@@ -125,7 +116,7 @@ class Proof:
     @property
     def windows(self) -> int:
         """Number of different windows that were searched for."""
-        return 0 if self._known is None else len(self._known[0])
+        return 0 if self._known is None else len(self._known.keys)
 
     @property
     def found(self) -> int:

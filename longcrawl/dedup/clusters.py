@@ -35,7 +35,7 @@ With ``verify`` or ``min_size_ratio``, the sketches of all documents that bands 
 together.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -44,10 +44,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges, no_rows, take_each
+from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges, no_rows
 from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.dedup.index import REMOVALS, Arrays, Index, batches, removal_table, staying, take_ids
+from longcrawl.dedup.index import REMOVALS, Arrays, Index, batches, first_of_equal, removal_table, staying, take_ids
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
 from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.compiling import allocating, compiled, inlined
@@ -453,28 +453,23 @@ MOST_MATCHES = 64
 """Greatest number of earlier documents with one band key that a document is compared with."""
 
 
-def near_duplicates(
-    sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
-) -> tuple[Longs, Longs, Similarities]:
+def near_duplicates(sketches: pa.Table, settings: Clustering) -> tuple[Longs, Longs, Similarities]:
     """Compare documents; return the positions of those to remove, the kept one of each, and their similarity.
 
     The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``. Null
-    ``bands`` are not compared, nor what ``left_out``, bool [documents], names as removed.
+    ``bands`` are not compared.
     """
     numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
     ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
     order = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
-    if left_out is not None:
-        order = order[~left_out[order]]
     roots = link_documents(sketches["bands"], order, settings, _conditions(sketches, order, settings))
     if settings.verify is not None:
         in_clusters = np.bincount(roots, minlength=len(roots))[roots] > 1
         return _verified(sketches, order[in_clusters], settings, settings.verify)
     gone = np.flatnonzero(roots != np.arange(len(roots)))
     removed, kept = order[gone], order[roots[gone]]
-    samples = sketches["sample"]
-    return removed, kept, estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
+    return removed, kept, estimate_pairs(sketches["sample"], removed, sketches["sample"], kept)
 
 
 PREFERENCE = {
@@ -577,18 +572,12 @@ def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
     return Ngrams(np.concatenate(found), starts[numbers], stops[numbers])
 
 
-def _take_some(rows: npt.NDArray[np.uint8], places: Longs, some: slice) -> npt.NDArray[np.uint8]:
-    return rows[places[some]]
-
-
-def estimate_pairs(
-    samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
-) -> Similarities:
-    """Estimate the similarity of documents and ``others``, which returns the samples of some, uint8 [some, width]."""
+def estimate_pairs(samples: pa.ChunkedArray, places: Longs, others: pa.ChunkedArray, kept: Longs) -> Similarities:
+    """Estimate the similarity of the documents at ``places`` among samples and those at ``kept`` among others."""
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
         some = slice(first, first + PAIRS)
-        found[some] = estimate(sample_bytes(samples.take(places[some])), others(some))
+        found[some] = estimate(*(sample_bytes(each.take(at[some])) for each, at in ((samples, places), (others, kept))))
     return found
 
 
@@ -629,8 +618,8 @@ def near_duplicates_of_earlier(
         found = np.flatnonzero(rows >= 0)
         removed, kept, similarities = left[found], rows[found], values[found]
         if settings.verify is None:
-            samples = index.array("sample", np.uint8, index.documents, None)
-            similarities = estimate_pairs(sketches["sample"], removed, partial(_take_some, samples, kept))
+            samples = pa.chunked_array([fixed_binary(index.array("sample", np.uint8, index.documents, None))])
+            similarities = estimate_pairs(sketches["sample"], removed, samples, kept)
         rule = number_rule("near_duplicate_of_earlier", number, len(indexes))
         ids = take_ids(sketches["id"], removed)
         removals.append(removal_table(ids, rule, index.ids(kept), similarities, settings.verify))
@@ -696,11 +685,6 @@ BANDS = 45
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
     """Keep one of all documents that bands link; ``earlier`` has the removals of each group, of earlier datasets."""
-    compares = settings.verify is not None or settings.min_size_ratio is not None
-    if compares and sketched.groups == 1:
-        alone = Exchange(no_rows, partial(_compare_alone, settings, sketched, earlier), 1, sketched.place("compared"))
-        take_each(alone, engine)
-        return _decided(settings, sketched, sketched, earlier, (alone, alone), engine)
     sections = sketched.merged(SECTION)
     every = range(sections.groups)
     clusters = Exchange(no_rows, _join, len(every), sketched.place("clusters"))
@@ -709,20 +693,9 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
         for _ in engine.tasks(partial(_find_clusters, links, clusters), [sections]):
             for each in links:
                 each.remove()
+    compares = settings.verify is not None or settings.min_size_ratio is not None
     decide = _compare_members if compares else _choose
-    decided = decide(settings, sketched, sections, clusters, engine)
-    return _decided(settings, sketched, sections, earlier, decided, engine)
-
-
-def _decided(
-    settings: Clustering,
-    sketched: Sketched,
-    sections: Sketched,
-    earlier: Exchange,
-    steps: tuple[Exchange, Exchange],
-    engine: Engine,
-) -> Decided:
-    decided, near = steps
+    decided, near = decide(settings, sketched, sections, clusters, engine)
     report = _report_large(settings, decided, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
     return Decided(partial(_read_removals, sketched, sections.starts, earlier, near, most), report)
@@ -787,7 +760,7 @@ def _make_links(
             if len(groups) == sketched.groups:
                 continue  # this is the only task, so keys need not be sent
             ordered = keys[order]
-            first = _first_of_equal(ordered)
+            first = first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]
             ends = np.searchsorted(key_ranges(once, pieces), np.arange(pieces + 1))
             for piece in np.flatnonzero(np.diff(ends)).tolist():
@@ -806,12 +779,6 @@ def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
         keys = fixed_rows(pc.cast(chunk, pa.binary(8 * count)))[:, 8 * bands.start : 8 * bands.stop]
         found.append(fixed_binary(np.ascontiguousarray(keys), pc.is_valid(chunk).to_numpy(zero_copy_only=False)))
     return pa.chunked_array(found, pa.binary(8 * len(bands)))
-
-
-def _first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    differ = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=differ[1:])
-    return differ
 
 
 def _take_links(_: int, tables: Tables) -> pa.Table:
@@ -873,7 +840,7 @@ def _members_of(sections: Sketched, members: pa.Table, section: int, columns: Se
 
 def _best_of_clusters(ranked: pa.Table, settings: Clustering) -> tuple[pa.Table, Longs]:
     order = pc.sort_indices(ranked, sort_keys=[("cluster", "ascending"), *PREFERENCE[settings.keep]]).to_numpy()
-    starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()[order]))
+    starts = np.flatnonzero(first_of_equal(ranked["cluster"].to_numpy()[order]))
     return ranked.take(order[starts]), np.diff(starts, append=len(order))
 
 
@@ -904,21 +871,13 @@ def _make_members(sections: Sketched, clusters: Exchange, partitions: int, secti
         yield from cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
 
 
-def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, group: int, _: Tables) -> pa.Table:
-    sketches = sketched.table(group)
-    left_out = np.ones(len(sketches), np.bool_)
-    left_out[staying(sketches["bands"], group, sketched, earlier)] = False
-    return _compare(sketches.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings, left_out)
-
-
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
-    return _compare(pa.concat_tables(found), settings) if found else NEAR.empty_table()
-
-
-def _compare(sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None) -> pa.Table:
-    removed, kept, values = near_duplicates(sketches, settings, left_out)
+    if not found:
+        return NEAR.empty_table()
+    sketches = pa.concat_tables(found)
+    removed, kept, values = near_duplicates(sketches, settings)
     _, clusters, counts = np.unique(kept, return_inverse=True, return_counts=True)
     ids, documents = sketches["id"], sketches[DOCUMENT]
     removals = removal_table(take_ids(ids, removed), "near_duplicate", take_ids(ids, kept), values, settings.verify)
@@ -940,7 +899,7 @@ def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tab
     places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     leave = np.flatnonzero((known[places] == wanted) & (here[DOCUMENT].to_numpy() != chosen["kept"].to_numpy()[places]))
     places = places[leave]
-    values = estimate_pairs(here["sample"], leave, lambda some: sample_bytes(chosen["sample"].take(places[some])))
+    values = estimate_pairs(here["sample"], leave, chosen["sample"], places)
     removals = removal_table(here["id"].take(leave), "near_duplicate", chosen["kept_id"].take(places), values)
     about = [chosen[name].take(places) for name in ("kept", "members")]
     return pa.table([here[DOCUMENT].take(leave), *removals.columns, *about], schema=NEAR).combine_chunks()

@@ -42,6 +42,7 @@ from longcrawl.dedup.index import (
     Index,
     band_names,
     describe_index,
+    first_of_equal,
     open_index,
     take_ids,
     write_array,
@@ -756,8 +757,7 @@ def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: in
     merged into the passage before it or, at the start of the document, into the one after it.
     """
     wide = places.copy()
-    first = np.ones(len(rows), bool)
-    first[1:] = rows[1:] != rows[:-1]
+    first = first_of_equal(rows)
     last = np.append(first[1:], True)[: len(rows)]
     following = np.append(places[1:, 0], 0)[: len(rows)]
     wide[:, 1] = np.minimum(places[:, 1] + window, np.where(last, lengths[rows], following))

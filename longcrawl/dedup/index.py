@@ -73,19 +73,10 @@ class Index:
     def find(self, band: int, keys: Keys) -> Places:
         """Return the first document that has each key, uint64 (n, words), or -1 if none has."""
         known, rows = self._band(band, keys.shape[1])
-        asked, at = np.argsort(keys[:, 0]), np.empty(len(keys), np.int64)
-        at[asked] = np.searchsorted(known[:, 0], keys[asked, 0])
+        asked, entries = self.entries(band, keys[:, 0], len(known), keys.shape[1])
+        same = np.flatnonzero(np.all(known[entries] == keys[asked], axis=1))[::-1]  # the first of several is set last
         found = np.full(len(keys), -1, np.int64)
-        open_ones = np.arange(len(keys))
-        while len(open_ones):
-            inside = at[open_ones] < len(known)
-            open_ones = open_ones[inside]
-            open_ones = open_ones[known[at[open_ones], 0] == keys[open_ones, 0]]
-            same = np.all(known[at[open_ones]] == keys[open_ones], axis=1)
-            found[open_ones[same]] = self._places(rows[at[open_ones[same]]])
-            # Other keys share only the first word: their own entry may be the next one.
-            open_ones = open_ones[~same]
-            at[open_ones] += 1
+        found[asked[same]] = self._places(rows[entries[same]])
         return found
 
     def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
@@ -93,9 +84,9 @@ class Index:
         asked, entries = self.entries(band, keys, most)
         return asked, self.documents_of(band, entries)
 
-    def entries(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Return all pairs of a requested key and an entry of a band that has it; arguments as for :meth:`matches`."""
-        known, _ = self._band(band, 1)
+    def entries(self, band: int, keys: Keys, most: int, words: int = 1) -> tuple[Places, Places]:
+        """Return all pairs of a requested first word and an entry that has it; arguments as for :meth:`matches`."""
+        known, _ = self._band(band, words)
         asked = np.argsort(keys)  # so that the search goes through the file once
         starts = np.searchsorted(known[:, 0], keys[asked], "left")
         counts = np.minimum(np.searchsorted(known[:, 0], keys[asked], "right") - starts, most)
@@ -364,6 +355,13 @@ def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
     whole = pa.concat_arrays(taken).take(pa.array(found, mask=found < 0))
     pieces = [pc.cast(whole[first : first + CHUNK_IDS], pa.string()) for first in range(0, len(whole), CHUNK_IDS)]
     return pa.chunked_array(pieces, pa.string())
+
+
+def first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the values that differ from the one before."""
+    differ = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=differ[1:])
+    return differ
 
 
 SENT = 64 << 20

@@ -28,19 +28,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.exchange import Decided, Engine, Exchange, Sketched, cut, key_ranges
+from longcrawl.core.exchange import Decided, Engine, Exchange, KeyTable, Sketched, cut, key_ranges
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
 from longcrawl.dedup import repeats
-from longcrawl.dedup.index import Batch, batches
+from longcrawl.dedup.index import Batch, batches, first_of_equal
 from longcrawl.dedup.normalize import convert_spans, normalize, normalize_with_sources
 from longcrawl.dedup.repeats import (
     Segments,
@@ -74,7 +74,6 @@ FREQUENT = 1 << 15
 """Segments of an anchor, in all groups, beyond which its windows are sent one by one."""
 MOST = (1 << 16) - 1
 """Greatest count of an anchor's segments that a group sends; higher counts are clipped."""
-CELLS = 8
 
 REPEATED = pa.schema([("key", pa.uint64()), ("frequent", pa.bool_())])
 ANCHORS = pa.schema([("group", pa.int64()), *REPEATED, ("count", pa.uint16())])
@@ -89,7 +88,6 @@ ANSWERS = pa.schema([("group", pa.int64()), *LINKS])
 _GROUP = b"group"
 _LOW = np.uint64((1 << 32) - 1)
 _HALF = np.uint64(32)
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decided:
@@ -124,7 +122,7 @@ class _Search:
     def make_anchors(self, group: int) -> Rows:
         for batch in batches(pa.table({"hash": segments.keys}) for segments in self.segments(group)):
             keys = np.sort(batch["hash"].to_numpy())
-            firsts = _firsts_of_equal(keys)
+            firsts = np.flatnonzero(first_of_equal(keys))
             once, counts = keys[firsts], np.minimum(np.diff(firsts, append=len(keys)), MOST)
             rows = pa.table({"key": (once & _LOW).astype(np.uint32), "count": counts.astype(np.uint16)})
             numbered = rows.replace_schema_metadata({_GROUP: str(group)})
@@ -187,7 +185,7 @@ class _Search:
     def _repeated(self, repeated: pa.Table, group: int) -> Iterator[tuple[Segments, Segments]]:
         """Return the segments with repeated anchors: those of rare anchors, and those of frequent ones."""
         keys, frequent = (repeated[name].to_numpy() for name in REPEATED.names)
-        table = _KeyTable(keys)
+        table = KeyTable(keys)
         for segments in self.segments(group):
             # numbered as by the step "anchors": the partition, and 32 bits independent of it
             partitions = key_ranges(segments.keys, self.sketched.groups).astype(np.uint64)
@@ -197,35 +195,8 @@ class _Search:
             yield segments.take(known[~often]), segments.take(known[often])
 
 
-def _firsts_of_equal(values: npt.NDArray[Any]) -> Longs:
-    return np.flatnonzero(np.diff(values, prepend=~values[:1]) != 0)
-
-
 def _cut_tokens(batch: pa.Table, partitions: int) -> Rows:
     return cut(batch.drop_columns(["hash"]), key_ranges(batch["hash"].to_numpy(), partitions))
-
-
-class _KeyTable:
-    """Lookup of keys in a sorted array, with a table that rules out most other keys."""
-
-    def __init__(self, keys: Wide) -> None:
-        self._keys = keys
-        bits = max(CELLS * len(keys), 2).bit_length()
-        self._shift, self._cells = np.uint64(64 - bits), np.zeros(1 << bits, bool)
-        self._cells[self._cell(keys)] = True
-
-    def find(self, keys: Wide) -> Longs:
-        near = np.flatnonzero(self._cells[self._cell(keys)])
-        near = near[np.argsort(keys[near])]  # sorted, so that each search is near the previous one
-        at = np.searchsorted(self._keys, keys[near])
-        known = at < len(self._keys)
-        known[known] = self._keys[at[known]] == keys[near[known]]
-        found = np.full(len(keys), -1)
-        found[near[known]] = at[known]
-        return found
-
-    def _cell(self, keys: Wide) -> Wide:
-        return keys * _SPREAD >> self._shift
 
 
 def _to_groups(step: Exchange, columns: Sequence[str], partition: int) -> Rows:
@@ -243,7 +214,7 @@ def _take_anchors(partition: int, tables: Tables) -> pa.Table:
     packed = keys.astype(np.uint64) << _HALF | np.arange(len(keys), dtype=np.uint64)
     packed.sort()
     order = packed & _LOW
-    firsts = _firsts_of_equal(packed >> _HALF)
+    firsts = np.flatnonzero(first_of_equal(packed >> _HALF))
     ends = np.append(firsts[1:], len(packed))[: len(firsts)]
     sums = np.concatenate([[0], np.cumsum(counts[order], dtype=np.int64)])
     totals = np.repeat(sums[ends] - sums[firsts], ends - firsts)
@@ -284,7 +255,7 @@ def _make_places(spans: Exchange, partitions: int, group: int) -> Rows:
     """Send the spans of a group to the blocks of places that they cover, and the other places to look up."""
     rows = spans.read(group)
     documents, places = rows["document"].to_numpy(), rows["place"].to_numpy()
-    firsts = _firsts_of_equal(documents)
+    firsts = np.flatnonzero(first_of_equal(documents))
     numbers = numbers_from(np.zeros_like(firsts), np.diff(firsts, append=len(documents)))
     blocks = places >> BLOCK
     counts = (places + rows["end"].to_numpy() - rows["start"].to_numpy() - 1 >> BLOCK) - blocks + 1
@@ -400,9 +371,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_least(min_tokens=1, min_characters=0)
-        if self.memory < LEAST_MEMORY:
-            raise StageError(f"exact_substring.memory must be {LEAST_MEMORY:,} bytes or more, got {self.memory:,}")
+        self.check_least(min_tokens=1, min_characters=0, memory=LEAST_MEMORY)
         if not 0 <= self.max_share <= 1:
             raise StageError(f"exact_substring.max_share takes a share from 0 to 1, got {self.max_share:g}")
 
@@ -458,13 +427,13 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         covered = np.zeros(table.num_rows, np.int64)
         np.add.at(covered, rows, lengths)
         checks = [self._check(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), covered)]
-        if self.policy == "cut":
-            table = with_column(table, "text", cut_spans(texts, rows, places))
-        elif self.policy == "mask":
-            table = with_column(table, "masked", masked_column(rows, places, table.num_rows))
         if self.policy not in ("cut", "mask"):
             return Edited(table, checks, no_places())
         rule, replaced_by = ("cut", 0) if self.policy == "cut" else (MASK, lengths)
+        if self.policy == "cut":
+            table = with_column(table, "text", cut_spans(texts, rows, places))
+        else:
+            table = with_column(table, "masked", masked_column(rows, places, table.num_rows))
         return Edited(table, checks, make_places(rows, rule, places, replaced_by, **spans.origins(chosen)))
 
     def _check(self, lengths: Longs, covered: Longs) -> Check:

@@ -610,7 +610,7 @@ def test_ids_that_occur_twice_are_refused_by_name():
     ("settings", "said"),
     [
         ({"min_tokens": 0}, r"min_tokens is 0: take 1 or more"),
-        ({"memory": 1 << 20}, r"memory must be 67,108,864 bytes or more, got 1,048,576"),
+        ({"memory": 1 << 20}, r"exact_substring\.memory is 1,048,576: take 67,108,864 or more"),
         (
             {"policy": "keep"},
             r"ExactSubstring.policy takes one of 'cut', 'mask', 'drop-partial', 'drop-any', got 'keep'",
