@@ -98,11 +98,11 @@ def compare_places(turns: Turns, texts: list[str], folder: Path) -> None:
     for name, batches, trace, edit in stages:
 
         def ledger(name: str = name, batches: list[pa.Table] = batches, trace: Any = trace) -> None:
-            with edit_writer(folder / f"{name}.parquet") as writer:
+            with edit_writer(folder / f"{name}.parquet") as add:
                 for table in batches:
                     places = trace(table).places
                     count_edits(places)
-                    writer.add(edit_rows(table, places, name))
+                    add(edit_rows(table, places, name))
 
         def run(batches: list[pa.Table] = batches, work: Any = edit) -> None:
             for table in batches:

@@ -374,12 +374,11 @@ class Crawl:
     def _edited(self, stage: stages.Stage, edit: stages.Stage) -> "Crawl":
         """Apply a stage that changes documents, through ``edit``."""
         label = self._label(stage)
-        traced = ledger.split_traced(_map(self.data, partial(ledger.trace_batch, edit), stage), label)
-        data, edits = traced.documents, traced.edits
-        if traced.verdicts is None:
+        traced = _map(self.data, partial(ledger.trace_batch, edit), stage)
+        data, verdicts, edits = ledger.split_traced(traced, label)
+        if verdicts is None:
             return self._then(data, stage, edits=edits)
-        gone = _entries(_ids(data), traced.verdicts, label)
-        return self._then(data, stage, gone, edits, pc.is_null(traced.verdicts["rule"]))
+        return self._then(data, stage, _entries(_ids(data), verdicts, label), edits, pc.is_null(verdicts["rule"]))
 
     def _surveyed(self, stage: stages.Survey) -> "Crawl":
         removals, label = stage.removals(_all_rows(_sketches(stage, self.data))), self._label(stage)

@@ -6,7 +6,7 @@ The ledger has one row per removed document, the edit ledger one per changed pla
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -222,40 +222,31 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
     return lines
 
 
-class EditWriter:
-    """A writer that collects the edits of batches and writes row groups of about ``ROWS`` rows."""
-
-    def __init__(self, path: Path, files: ExitStack) -> None:
-        self._path, self._files = path, files
-        self._waiting: list[pa.Table] = []
-        self.file: pq.ParquetWriter | None = None
-        """The open file, or None if nothing has been written so far."""
-
-    def add(self, edits: pa.Table) -> None:
-        """Add the edits of one batch."""
-        self._waiting.append(edits)
-        if sum(table.num_rows for table in self._waiting) >= ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the collected edits."""
-        if not self._waiting:
-            return
-        if self.file is None:
-            beside = self._files.enter_context(whole_file(self._path))
-            self.file = self._files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING))
-        self.file.write_table(pa.concat_tables(self._waiting).combine_chunks())
-        self._waiting = []
-
-
 @contextmanager
-def edit_writer(path: Path) -> Iterator[EditWriter]:
-    """Write a file of the edit ledger atomically; without edits there is no file."""
+def edit_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """Provide a function that adds the edits of a batch to a file, published whole or, without edits, not at all.
+
+    They are written in row groups of about ``ROWS`` rows.
+    """
+    waiting, written = list[pa.Table](), list[pq.ParquetWriter]()
     with ExitStack() as files:
-        writer = EditWriter(path, files)
-        yield writer
-        writer.flush()
-    if writer.file is None:  # a stopped attempt may have left a file
+
+        def flush() -> None:
+            if not written:
+                beside = files.enter_context(whole_file(path))
+                written.append(files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING)))
+            written[0].write_table(pa.concat_tables(waiting).combine_chunks())
+            waiting.clear()
+
+        def add(edits: pa.Table) -> None:
+            waiting.append(edits)
+            if sum(table.num_rows for table in waiting) >= ROWS:
+                flush()
+
+        yield add
+        if waiting:
+            flush()
+    if not written:  # a stopped attempt may have left a file
         remove(path)
 
 
@@ -267,16 +258,6 @@ class Edits(NamedTuple):
 
 
 NO_EDITS = Edits(EDIT_SCHEMA.empty_table(), None)
-
-
-class Traced(NamedTuple):
-    """The result of one stage on all documents."""
-
-    documents: "Dataset"
-    """All input documents, changed or not."""
-    verdicts: pa.Table | None
-    """``VERDICT_SCHEMA``, or None for a rewrite, which removes nothing."""
-    edits: Edits
 
 
 def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
@@ -291,10 +272,13 @@ def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
     return documents.append_column(_PLACES, list_by_document(places["document"].to_numpy(), columns, table.num_rows))
 
 
-def split_traced(data: "Dataset", label: str) -> Traced:
-    """Separate documents from the temporary columns of :func:`trace_batch`."""
+def split_traced(data: "Dataset", label: str) -> tuple["Dataset", pa.Table | None, Edits]:
+    """Separate all documents from the temporary columns of :func:`trace_batch`.
+
+    Return them, their verdicts (``VERDICT_SCHEMA``; None for a rewrite, which removes nothing), and the edits.
+    """
     if _PLACES not in data.column_names:  # a dataset without any column
-        return Traced(data, None, NO_EDITS)
+        return data, None, NO_EDITS
     beside = [_VERDICT + name for name in VERDICT_SCHEMA.names if _VERDICT + name in data.column_names]
     verdicts = _rows(data, beside).rename_columns(VERDICT_SCHEMA.names) if beside else None
     lists = _rows(data, [_PLACES])[_PLACES].combine_chunks()
@@ -307,7 +291,7 @@ def split_traced(data: "Dataset", label: str) -> Traced:
         )
         named = _rows(data, [name for name in ("id",) if name in data.column_names])
         edits = Edits(edit_rows(named, places, label), count_edits(places))
-    return Traced(data.remove_columns([*beside, _PLACES]), verdicts, edits)
+    return data.remove_columns([*beside, _PLACES]), verdicts, edits
 
 
 def _rows(data: "Dataset", columns: list[str]) -> pa.Table:
@@ -321,6 +305,7 @@ CONTAMINATION_SCHEMA = pa.schema(
 """Schema of contamination: one row per found item, which is a row of the evaluation set, from 0."""
 
 _SHOWN = 10
+_ITEM = r"(?s)^(?P<set>.*)#(?P<row>\d+)$"
 
 
 @dataclass(frozen=True, repr=False)
@@ -366,15 +351,12 @@ def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> 
     """Count the passages of evaluation items in an edit ledger; ``looked_for`` are notes on the evaluation sets."""
     of_items = pc.field("also_id").is_valid() & pc.field("also_span").is_null()
     rows = edits.to_table(["stage", "id", "start", "end", "also_id"], filter=of_items)
-    named = rows["also_id"].combine_chunks().dictionary_encode()
-    parts = [name.rpartition("#") for name in named.dictionary.to_pylist()]
-    sets = pa.array([each[0] for each in parts], pa.string())
-    items = pa.array([int(each[2]) for each in parts], pa.int64())
+    named = pc.extract_regex(rows["also_id"], _ITEM)
     found = pa.table(
         {
             "stage": rows["stage"],
-            "evaluation_set": sets.take(named.indices),
-            "item": items.take(named.indices),
+            "evaluation_set": pc.struct_field(named, "set"),
+            "item": pc.cast(pc.struct_field(named, "row"), pa.int64()),
             "id": rows["id"],
             "characters": pc.subtract(rows["end"], rows["start"]),
         }
@@ -392,13 +374,6 @@ def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> 
         by_set.rename_columns([*keys[:2], "documents"]),
         tuple(looked_for),
     )
-
-
-def contaminated_tables(edits: pads.Dataset) -> Iterator[Table]:
-    """Yield a table of the evaluation sets found in documents, or nothing if there are none."""
-    found = count_contamination(edits)
-    if found.table.num_rows:
-        yield found.tables()[0]
 
 
 LEDGER = "ledger"

@@ -44,9 +44,9 @@ Span = tuple[int, int, int, int]
 
 
 class DiffPiece(NamedTuple):
-    """A run of words that is the same, removed or added; or the number of words left out."""
+    """A stretch of a text that is the same, marked, removed or added; or the number of words or characters left out."""
 
-    kind: Literal["same", "removed", "added", "left out"]
+    kind: Literal["same", "marked", "removed", "added", "left out"]
     text: str
 
 

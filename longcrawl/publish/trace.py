@@ -15,7 +15,7 @@ from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.io.structured import load_json, load_yaml
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 from longcrawl.loading.feed import Feed, Origin
-from longcrawl.publish.questions import check_exists, find_result
+from longcrawl.publish.questions import check_exists, find_result, holds_arrays
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url
 
@@ -26,7 +26,6 @@ KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets":
 OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
 """Settings of batches of windows; all others are settings of the windows."""
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-ARRAYS = ".zarray", "zarr.json", "*/.zarray", "*/zarr.json"
 FOLDERS_ABOVE = 5
 ARGUMENTS = ("data", "step", "row", "feed", "tokenizer")
 
@@ -174,7 +173,7 @@ def _usual(path: str) -> tuple[str, str]:
     if described and not found.feed:
         raise FormatError(f"no feed reads {path}, it is {found.name!r}: name the data that a trainer has read")
     # The path may be a split of a rectangle, which is an array.
-    if described or any(file for pattern in ARRAYS for file in output.glob(pattern)):
+    if described or holds_arrays(output):
         return str(output), found.feed
     return path, "packed"
 

@@ -657,8 +657,8 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     with ExitStack() as input_files:
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
         with clock.measure("all"):
-            with ledger.edit_writer(edited) as edits:
-                tally.keep_edits = edits.add
+            with ledger.edit_writer(edited) as add_edits:
+                tally.keep_edits = add_edits
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
                     task.writer.spill(kept, work / SPILL, task.number)

@@ -418,21 +418,21 @@ def test_without_edits_there_is_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_not_finished_is_not_there(tmp_path):
+def test_a_file_that_is_not_finished_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("longcrawl.core.ledger.ROWS", 1)
     table = pa.table({"id": ["a"]})
     rows = edit_rows(table, make_places(np.zeros(1, np.int64), "cut", np.array([[0, 3]])), "cut_it")
 
     def write_and_fail():
-        with edit_writer(tmp_path / "00-00000.parquet") as writer:
-            writer.add(rows)
-            writer.flush()
+        with edit_writer(tmp_path / "00-00000.parquet") as add:
+            add(rows)
             raise StoppedError
 
     with pytest.raises(StoppedError):
         write_and_fail()
     assert not list(tmp_path.iterdir())
-    with edit_writer(tmp_path / "00-00000.parquet") as writer:
-        writer.add(rows)
+    with edit_writer(tmp_path / "00-00000.parquet") as add:
+        add(rows)
     assert pq.read_table(tmp_path / "00-00000.parquet").equals(rows)
 
 

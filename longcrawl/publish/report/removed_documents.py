@@ -15,7 +15,7 @@ from longcrawl.core.display import counted
 from longcrawl.core.funnel import Funnel
 from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Cluster, Clusters, Reason, follow, open_ledger
 from longcrawl.core.stages import Stage, label_stages
-from longcrawl.core.word_diff import diff_words
+from longcrawl.core.word_diff import DiffPiece, diff_words
 from longcrawl.errors import LedgerError, LongCrawlError, as_lines, one_line, shortened
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.publish.questions import source_documents
@@ -42,13 +42,6 @@ _HARMLESS = {
 }
 
 
-class Passage(NamedTuple):
-    """A stretch of a text, or the number of omitted characters or words."""
-
-    kind: Literal["same", "marked", "removed", "added", "left out"]
-    text: str
-
-
 class Place(NamedTuple):
     """A span that a rule matched, or that an edit removed, with its replacement."""
 
@@ -58,7 +51,7 @@ class Place(NamedTuple):
     added: str | None = None
 
 
-def passages(text: str, places: Iterable[Place] = ()) -> Iterator[Passage]:
+def passages(text: str, places: Iterable[Place] = ()) -> Iterator[DiffPiece]:
     """Yield a short text as a whole, or the beginning of a long one and the text around its first places.
 
     >>> [passage.text for passage in passages("Buy now! Buy now!", [Place(0, 8), Place(9, 17)])]
@@ -68,11 +61,11 @@ def passages(text: str, places: Iterable[Place] = ()) -> Iterator[Passage]:
     reached = 0
     for begin, end in _windows(len(text), chosen):
         if begin > reached:
-            yield Passage("left out", f"{begin - reached:,} characters")
+            yield DiffPiece("left out", f"{begin - reached:,} characters")
         yield from _inside(text, begin, end, chosen)
         reached = end
     if reached < len(text):
-        yield Passage("left out", f"{len(text) - reached:,} characters")
+        yield DiffPiece("left out", f"{len(text) - reached:,} characters")
 
 
 def _windows(length: int, places: Sequence[Place]) -> list[tuple[int, int]]:
@@ -92,23 +85,23 @@ def _windows(length: int, places: Sequence[Place]) -> list[tuple[int, int]]:
     return windows
 
 
-def _inside(text: str, begin: int, end: int, places: Sequence[Place]) -> Iterator[Passage]:
+def _inside(text: str, begin: int, end: int, places: Sequence[Place]) -> Iterator[DiffPiece]:
     at = begin
     for place in places:
         first, last = max(place.begin, at), min(place.end, end)
         if first >= last:
             continue
         if first > at:
-            yield Passage("same", text[at:first])
-        yield Passage(place.kind, text[first:last])
+            yield DiffPiece("same", text[at:first])
+        yield DiffPiece(place.kind, text[first:last])
         if place.added is not None and last == place.end:
-            yield Passage("added", shortened(place.added, LONGEST))
+            yield DiffPiece("added", shortened(place.added, LONGEST))
         at = last
     if at < end:
-        yield Passage("same", text[at:end])
+        yield DiffPiece("same", text[at:end])
 
 
-def as_html(pieces: Iterable[Passage]) -> str:
+def as_html(pieces: Iterable[DiffPiece]) -> str:
     """Mark passages with ``mark``, ``del`` and ``ins``, without attributes."""
     return "".join(_MARKUP[piece.kind].format(escape(piece.text)) for piece in pieces)
 
@@ -153,7 +146,7 @@ class RemovedDocument:
     language: str | None = None
     opening: str = ""
     """First words, on one line."""
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[DiffPiece, ...] = ()
     """Text as the stage saw it, long ones in part; for a duplicate, the difference from the kept document."""
     note: str | None = None
     """Meaning of the marks, or the reason why there are none."""
@@ -306,18 +299,18 @@ def _difference(cluster: Cluster) -> str:
     return f'{said}<div class="inline">{text_block(pieces, "both")}</div><div class="sides">{columns}</div>'
 
 
-def text_block(pieces: Sequence[Passage], name: str) -> str:
+def text_block(pieces: Sequence[DiffPiece], name: str) -> str:
     """Return passages as an HTML block with keyboard focus and a name for screen readers."""
     return f'<pre dir="auto" tabindex="0" role="group" aria-label="{name}">{as_html(pieces)}</pre>'
 
 
-def _pieces(cluster: Cluster) -> Iterator[Passage]:
+def _pieces(cluster: Cluster) -> Iterator[DiffPiece]:
     left = MOST_CHARACTERS
     for piece in cluster.diff.pieces if cluster.diff is not None else ():
         if left <= 0:
-            yield Passage("left out", "more")
+            yield DiffPiece("left out", "more")
             return
-        yield Passage(piece.kind, shortened(piece.text, min(LONGEST_STRETCH, max(left, 2))))
+        yield DiffPiece(piece.kind, shortened(piece.text, min(LONGEST_STRETCH, max(left, 2))))
         left -= min(len(piece.text), LONGEST_STRETCH)
 
 
@@ -412,7 +405,7 @@ def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) 
     text, language = source["text"], source.get("language")
     if text is None:
         return RemovedDocument(reason, source.get("url"), language, note="The source has no text for it.")
-    shown: tuple[Passage, ...]
+    shown: tuple[DiffPiece, ...]
     note: str | None
     if reason.kept_id is not None and not reason.leads_on:
         shown, note = tuple(passages(text)), f"Duplicate of {reason.kept_id} in an earlier dataset."
@@ -424,17 +417,16 @@ def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) 
     return RemovedDocument(reason, source.get("url"), language, opening(text), shown, note)
 
 
-def _difference_of_texts(text: str, kept: str | None, reason: Reason) -> tuple[tuple[Passage, ...], str]:
+def _difference_of_texts(text: str, kept: str | None, reason: Reason) -> tuple[tuple[DiffPiece, ...], str]:
     if kept is None:
         return tuple(passages(text)), "The text of the document that it duplicates is not available."
     difference = diff_words(kept, text)
     fate = "was kept" if reason.kept is None else f"was {reason.kept.fate}"
     note = f"Compared with {reason.kept_id}, which {fate}: {difference.summary()}."
-    pieces = tuple(Passage(piece.kind, piece.text) for piece in difference.pieces)
-    return (pieces, note) if pieces else (tuple(passages(text)), note)
+    return difference.pieces or tuple(passages(text)), note
 
 
-def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[tuple[Passage, ...], str | None]:
+def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[tuple[DiffPiece, ...], str | None]:
     text: str = source["text"]
     labels = [label for label, _ in stages]
     if reason.stage not in labels:
@@ -462,7 +454,7 @@ def _of_url(stage: UrlFilter, url: str | None, rule: str | None) -> str:
 
 def _explained(
     explanation: Explanation, label: str, rule: str | None, text: str
-) -> tuple[tuple[Passage, ...], str | None]:
+) -> tuple[tuple[DiffPiece, ...], str | None]:
     seen = next((each for each in reversed(explanation.texts) if label in each.stages), None)
     if seen is None:
         why = next((each.reason for each in explanation.unexplained if each.stage == label), None)

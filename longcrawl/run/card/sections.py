@@ -331,9 +331,9 @@ def edited(card: CardSource) -> str:
 def _repeated(card: CardSource) -> Iterator[str]:
     with ledger.open_ledger(card.folder / ledger.EDITS, EDIT_SCHEMA) as edits:
         found = ledger.repeated_spans(edits, MOST_SPANS)
-        for table in ledger.contaminated_tables(edits):
+        if (contaminated := ledger.count_contamination(edits)).table.num_rows:
             yield "Passages of evaluation sets in documents, removed documents included:"
-            yield table.markdown()
+            yield contaminated.tables()[0].markdown()
     if found:
         yield "The most frequent spans, by their first place, and how many other spans begin with the same text:"
         columns = [Column("document"), Column("characters"), _count("other spans")]
