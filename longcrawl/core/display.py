@@ -62,7 +62,7 @@ def code(text: str, most: int = MOST_LETTERS) -> str:
     >>> print(code("a|b"), code("a`b"))
     `a\|b` ``a`b``
     """
-    shown = _printable(text, most)
+    shown = printable(text, most)
     ticks = "`" * (_longest_run(shown) + 1)
     space = " " if shown[:1] in ("`", " ", "") or shown[-1:] in ("`", " ") else ""
     return f"{ticks}{space}{shown}{space}{ticks}".replace("|", r"\|")
@@ -74,7 +74,7 @@ def plain(text: str) -> str:
     >>> print(plain("<b> | [x](y)"))
     &lt;b&gt; \| \[x\](y)
     """
-    shown = _printable(" ".join(text.split()), 2_000)
+    shown = printable(" ".join(text.split()), 2_000)
     escaped = _MEANS_SOMETHING.sub(r"\\\1", shown.replace("&", "&amp;"))
     return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
@@ -91,7 +91,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> s
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 
 
-def _printable(text: str, most: int) -> str:
+def printable(text: str, most: int) -> str:
+    """Replace unprintable characters by "?" and shorten a text to ``most`` characters."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
@@ -256,28 +257,20 @@ class Tabular(ABC):
         return "".join(table._repr_html_() for table in self.tables())
 
 
-class ShareRow(NamedTuple):
-    """A named group of documents, with its count and its share of all documents."""
+def share_table(
+    title: str, groups: Sequence[tuple[str, int, *tuple[float, ...]]], documents: int, note: str, of: str = ""
+) -> Table:
+    """Return a table of groups of all ``documents``, each with its count, its share and a bar scaled to the largest.
 
-    name: str
-    documents: int
-    share: float
-    other: float | None = None
-    """The group's share of something else, such as of all characters."""
-
-
-def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -> Table:
-    """Return a table of shares with a bar in each row, scaled to the largest share.
-
-    ``of`` is the column title of :attr:`ShareRow.other`, such as "of all characters". If it is given, names are
-    aligned like numbers.
+    A group is a name and a count of documents. With ``of``, such as "of all characters", the title of a last column, it
+    also has its share of these, and names are aligned like numbers.
     """
     columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
     columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]
-    most = max((row.share for row in rows), default=0) or 1
-    shown: list[list[Cell]] = [[Code(row.name), row.documents, row.share, row.share / most] for row in rows]
-    if of:
-        shown = [[*cells, row.other] for cells, row in zip(shown, rows, strict=True)]
+    shown, most = list[list[Cell]](), max((count / documents for _, count, *_ in groups), default=0) or 1
+    for name, count, *others in groups:
+        share = count / documents
+        shown.append([Code(name or "none"), count, share, share / most, *others])
     return Table(columns, shown, notes=[note])
 
 

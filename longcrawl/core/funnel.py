@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.display import BAR, Cell, Code, Column, ShareRow, Table, Tabular, share_table
+from longcrawl.core.display import BAR, Cell, Code, Column, Table, Tabular, share_table
 from longcrawl.core.ledger import EditCounts, add_edits
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import RecipeError
@@ -212,10 +212,8 @@ def value_tables(funnel: Funnel) -> list[Table]:
     return [
         share_table(
             column,
-            [
-                ShareRow(name or "none", count, count / row.documents_out)
-                for name, count in list(counts.items())[:MOST_VALUES]
-            ],
+            list(counts.items())[:MOST_VALUES],
+            row.documents_out,
             f"after {row.stage}; values of {column}: {len(counts.keys() - {''}):,}",
         )
         for row in funnel

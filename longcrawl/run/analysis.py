@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.addresses import url_hosts
-from longcrawl.core.display import ShareRow, Table, Tabular, progress_bar, share_table
+from longcrawl.core.display import Table, Tabular, progress_bar, share_table
 from longcrawl.core.exchange import Engine
 from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.io.stored_tables import DAMAGED, check_undamaged
@@ -120,25 +120,23 @@ class Analysis(Tabular):
             if self.domains_error:
                 rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
             largest = list(self.domains.items())[:MOST_SHOWN]
-            tables.append(share_table("domain", [ShareRow(*each, each[1] / self.documents) for each in largest], rest))
+            tables.append(share_table("domain", largest, self.documents, rest))
         if any(self.languages):
-            largest = [(name or "none", count) for name, count in list(self.languages.items())[:MOST_SHOWN]]
+            largest = list(self.languages.items())[:MOST_SHOWN]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
-            tables.append(
-                share_table("language", [ShareRow(*each, each[1] / self.documents) for each in largest], rest)
-            )
+            tables.append(share_table("language", largest, self.documents, rest))
         return tables
 
 
 def length_table(lengths: Lengths) -> Table:
     """Return a table with a row for each bin, from the shortest to the longest."""
     documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
-    rows = []
-    for number in lengths.bins:
-        count = lengths.documents.get(number, 0)
-        rows.append(ShareRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
+    rows = [
+        (bin_name(number), lengths.documents.get(number, 0), lengths.total.get(number, 0) / total)
+        for number in lengths.bins
+    ]
     rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
-    return share_table(lengths.unit, rows, rest, f"of all {lengths.unit}")
+    return share_table(lengths.unit, rows, documents, rest, f"of all {lengths.unit}")
 
 
 def bin_name(number: int) -> str:

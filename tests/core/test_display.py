@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.display import Code, Column, ShareRow, Table, display_width, facts_of, share_table
+from longcrawl.core.display import Code, Column, Table, display_width, facts_of, share_table
 from longcrawl.errors import one_line
 
 HOSTILE = st.text(st.sampled_from([*"ab |`*<&>'\\[]~", "\n", "\x1b", "\u202e", "語", "é", "\u0301"]), max_size=12)
@@ -136,9 +136,9 @@ def test_a_row_has_a_cell_for_each_column():
 
 
 def test_the_longest_bar_is_that_of_the_largest_share():
-    table = share_table("site", [ShareRow("a", 1, 0.1), ShareRow("b", 4, 0.4)], "two")
+    table = share_table("site", [("a", 1), ("b", 4)], 10, "two")
     assert [line.count("█") for line in str(table).splitlines()] == [0, 6, 24, 0]
-    assert str(share_table("site", [ShareRow("a", 0, 0.0)], "none")).count("█") == 0
+    assert str(share_table("site", [("a", 0)], 1, "none")).count("█") == 0
 
 
 @given(st.text())

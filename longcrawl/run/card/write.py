@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from longcrawl.core.display import code, counted, fenced, plain
+from longcrawl.core.display import code, counted, fenced, plain, printable
 from longcrawl.core.funnel import Funnel
 from longcrawl.errors import RunError, StageError, as_lines, unreadable
 from longcrawl.io.files import check_writable, checksum, file_entries, name_of, write_text, writing
@@ -193,7 +193,7 @@ def _bars(figure: Any, counts: Sequence[tuple[str, int]], colour: str, of: int =
     axes = figure.add_subplot()
     bars = axes.barh(range(len(names)), values, color=colour, height=0.72)
     axes.bar_label(bars, labels, padding=5, color=TEXT)
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    axes.set_yticks(range(len(names)), [printable(name, MOST_LETTERS) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, 1.3 * max(*values, 1))
     axes.set_xticks([])
@@ -231,11 +231,6 @@ def _least(number: int) -> str:
         if least >= size:
             return f"{least // size}{unit}+"
     return bin_name(number) if number < 2 else f"{least}+"
-
-
-def _short(name: str) -> str:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown if len(shown) <= MOST_LETTERS else f"{shown[: MOST_LETTERS - 1]}…"
 
 
 PICTURE_FOLDER = "card"
