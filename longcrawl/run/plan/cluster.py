@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from longcrawl.core.display import Column, Table, Tabular, percent
 from longcrawl.core.outputs import Output, are_shuffled
@@ -22,69 +21,33 @@ from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, durati
 from longcrawl.run.plan.run_plan import ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
-UNITS = {"ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "B": 1.0, "MiB": float(1 << 20), "GiB": float(1 << 30), "": 1.0}
-
-
-class Constant(NamedTuple):
-    """A measured or assumed number, its unit and its source."""
-
-    what: str
-    number: float
-    unit: str
-    source: str
-
-    @property
-    def value(self) -> float:
-        """The number in core seconds, in bytes, or without a unit."""
-        return self.number * UNITS[self.unit]
-
-
-_SPARK = "Spark 4.3 on 2 busy cores, benchmarks/engine.py"
-
 CONSTANTS = {
-    "task_seconds": Constant("a task", 49, "ms", f"an exchange of nearly no rows; {_SPARK}"),
-    "task_memory": Constant("memory of a task", 2, "GiB", "what an executor is given for each core"),
-    "partition_bytes": Constant(
-        "a partition of an exchange, one task", 256, "MiB", "the most that an exchange gives a task"
-    ),
-    "row_seconds": Constant("a row of an exchange: an id, a hash, an order", 5, "µs", f"exact documents; {_SPARK}"),
-    "row_bytes": Constant("such a row", 16, "B", "a key of 8 bytes, a number of 8"),
-    "hash_bytes": Constant("a row of exact texts or URLs", 76, "B", f"hash, number, rank, id; {_SPARK}"),
-    "band_seconds": Constant("a document and band of MinHash", 0.5, "µs", f"14 bands and 450; {_SPARK}"),
-    "band_bytes": Constant("a document and band of MinHash", 16, "B", "218 B with 14 bands, equal keys merged"),
-    "choice_seconds": Constant("a document's choice and reason after MinHash", 5, "µs", _SPARK),
-    "choice_bytes": Constant(
-        "a removed document, with the data that its similarity is computed from",
-        250,
-        "B",
-        f"84 B a document, of which a third is removed; {_SPARK}",
-    ),
-    "edge_seconds": Constant("an edge of the union-find, one task", 66, "ns", "1e9 documents in one process, measured"),
-    "edges": Constant(
-        "edges of a document and band of MinHash", 0.18, "", f"40 % copies, half of them equal; {_SPARK}"
-    ),
-    "label_bytes": Constant(
-        "a document in the union-find; twice that above 4.29e9", 5, "B", "its root, and whether it is in a cluster"
-    ),
-    "passage_factor": Constant(
-        "search of passages, times that of one process", 4, "", "126 ns a token against 32, benchmarks/passages.py"
-    ),
-    "passage_bytes": Constant(
-        "a character searched for passages", 1, "B", "4.1 B a token of some 4 characters, benchmarks/passages.py"
-    ),
-    "related_bytes": Constant("a document among those that may be related", 350, "B", "benchmarks/related.py"),
-    "layout_bytes": Constant(
-        "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
-    ),
+    "task_seconds": 0.049,
+    "task_memory": float(2 << 30),
+    "partition_bytes": float(256 << 20),
+    "row_seconds": 5e-6,  # an id, a hash or an order
+    "row_bytes": 16.0,
+    "hash_bytes": 76.0,  # a row of exact texts or URLs
+    "band_seconds": 0.5e-6,  # a document and band of MinHash
+    "band_bytes": 16.0,
+    "choice_seconds": 5e-6,  # a document after MinHash
+    "choice_bytes": 250.0,  # a removed document
+    "edge_seconds": 66e-9,
+    "edges": 0.18,  # of a document and band of MinHash
+    "label_bytes": 5.0,  # a document in the union-find
+    "passage_factor": 4.0,
+    "passage_bytes": 1.0,  # a character
+    "related_bytes": 350.0,
+    "layout_bytes": 10.0,  # a document
 }
-"""Costs of an engine's tasks and exchanges, which a plan cannot measure; docs/plan.md has the table."""
+"""Costs of an engine's tasks and exchanges, which a plan cannot measure; docs/plan.md has them with their sources."""
 
 HEAD = ("stage", "documents", "core-hours", "in one task", "shuffled", "memory of a task")
 ENGINE = "engine"
 FEW_LABELS = 1 << 32
 """Number of documents from which the union-find needs numbers of more than four bytes."""
 NOTHING = exact(0.0)
-TASK = exact(CONSTANTS["task_memory"].value)
+TASK = exact(CONSTANTS["task_memory"])
 
 
 @dataclass(frozen=True)
@@ -278,11 +241,11 @@ def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) ->
     keys = came.scaled(float(bands))
     took = _times(keys, "band_seconds") + _times(came, "choice_seconds")
     sent = _times(keys, "band_bytes") + _times(removed, "choice_bytes")
-    edges = Estimate(keys.value * CONSTANTS["edges"].value, removed.low, keys.high)
-    forest, label = came.scaled(1 / parts), CONSTANTS["label_bytes"].value
+    edges = Estimate(keys.value * CONSTANTS["edges"], removed.low, keys.high)
+    forest, label = came.scaled(1 / parts), CONSTANTS["label_bytes"]
     ends = forest.value, forest.low, forest.high
     labels = Estimate(*(each * label * (1 if each < FEW_LABELS else 2) for each in ends))
-    alone = edges.scaled(CONSTANTS["edge_seconds"].value / parts)
+    alone = edges.scaled(CONSTANTS["edge_seconds"] / parts)
     return replace(row, seconds=row.seconds + took, alone=alone, shuffled=sent, memory=_at_least_a_task(labels))
 
 
@@ -302,7 +265,7 @@ def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int)
     """Return the overhead of starting tasks: one for each file and segment, and those of exchanges."""
     segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages)
     sent = [row.shuffled for row in rows if row.shuffled.value]
-    partition = CONSTANTS["partition_bytes"].value
+    partition = CONSTANTS["partition_bytes"]
     counts = [
         files * (segments + len(sent)) + sum(ceil(each / partition) for each in ends)
         for ends in zip(*((each.value, each.low, each.high) for each in sent), strict=True)
@@ -316,7 +279,7 @@ def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
 
 
 def _times(amount: Estimate, constant: str) -> Estimate:
-    return amount.scaled(CONSTANTS[constant].value)
+    return amount.scaled(CONSTANTS[constant])
 
 
 def _sum(estimates: Iterable[Estimate]) -> Estimate:
