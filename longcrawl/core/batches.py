@@ -226,7 +226,7 @@ class Batch:
         self, stage: str, method: Method, batch: Any, others: tuple[Any, ...], named: Mapping[str, Any]
     ) -> None:
         self._stage, self._batch = stage, batch
-        self._caller = _check_call(stage, method, others, named) or Caller(method)
+        self._caller = _check_call(stage, method, others, named)
         self._came = as_table(batch, self._caller.table)
         self.table = plain_strings(self._came)
 
@@ -390,13 +390,13 @@ def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") ->
     return [values[row] for row in rows] if isinstance(values, list) else values[rows]
 
 
-def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
+def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller:
     if others or named:
         raise StageError(
             f"{stage} takes batches of documents alone: leave out with_indices, with_rank, input_columns and fn_kwargs"
         )
-    caller = _find_caller()
-    if caller is not None and (caller.method != method or not caller.batched):
+    caller = _find_caller() or Caller(method)
+    if caller.method != method or not caller.batched:
         does = _DOES[method] if caller.method != method else "works on batches"
         raise StageError(f"{stage} {does}: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
     return caller

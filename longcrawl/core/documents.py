@@ -45,7 +45,8 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
         documents = _changed(documents, _with_text_ids)
     if isinstance(documents, datasets.IterableDataset):
         # A stream may not know its columns, and must not be read before documents are requested.
-        return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
+        is_there = "id" in (documents.column_names or ())
+        return documents if is_there else _changed(documents, partial(_with_ids, source), with_indices=True)
     if "id" in documents.column_names:
         return documents
     _warn_of_ids(source)
@@ -153,9 +154,7 @@ def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
     # ``rename_column`` works by rows and would lose the type of a column that begins with nulls.
     features = documents.features
     renamed = features and datasets.Features({wanted if each == name else each: features[each] for each in features})
-    rename: Callable[..., Any] = partial(_with_name, name, wanted)
-    with_arrow = documents.with_format("arrow")
-    return with_arrow.map(rename, batched=True, batch_size=BATCH, features=renamed).with_format(None)
+    return _changed(documents, partial(_with_name, name, wanted), features=renamed)
 
 
 def _with_name(name: str, wanted: str, table: pa.Table) -> pa.Table:
@@ -170,10 +169,11 @@ def _fields(documents: Documents) -> list[str]:
     return list(names_of(documents.features.arrow_schema))
 
 
-def _changed(documents: Documents, change: Callable[[pa.Table], pa.Table]) -> Documents:
+def _changed(documents: Documents, change: Callable[..., pa.Table], **options: Any) -> Documents:
     if isinstance(documents, datasets.Dataset) and not len(documents):  # `datasets` would not call the function
         return datasets.Dataset(change(documents.with_format("arrow")[:]))
-    return documents.with_format("arrow").map(change, batched=True, batch_size=BATCH).with_format(None)
+    with_arrow: Any = documents.with_format("arrow")
+    return with_arrow.map(change, batched=True, batch_size=BATCH, **options).with_format(None)
 
 
 def _with_field(name: str, wanted: str, table: pa.Table) -> pa.Table:
@@ -187,12 +187,6 @@ def _with_text_ids(table: pa.Table) -> pa.Table:
     if "id" not in table.column_names or not is_respelled(table.schema.field("id").type):
         return table
     return with_column(table, "id", as_text(table["id"]))
-
-
-def _numbered_stream(documents: datasets.IterableDataset, source: str) -> datasets.IterableDataset:
-    add: Callable[..., Any] = partial(_with_ids, source)
-    with_arrow = documents.with_format("arrow")
-    return with_arrow.map(add, with_indices=True, batched=True, batch_size=BATCH).with_format(None)
 
 
 def _with_ids(source: str, table: pa.Table, rows: Sequence[int]) -> pa.Table:

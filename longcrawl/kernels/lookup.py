@@ -123,10 +123,9 @@ def _words(words: Any, file: Path) -> frozenset[str]:
 
 
 def _json(file: Path) -> Any:
+    text = _read(file)
     try:
-        return load_json(_read(file))
-    except StageError:
-        raise
+        return load_json(text)
     except ValueError as error:
         raise StageError(f"{file} is not valid JSON ({error}); give a JSON file, or a folder of word lists") from error
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import yaml
 
 from longcrawl.core.outputs import OUTPUTS
-from longcrawl.core.registry import describe_kind
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import LongCrawlError, RecipeError, SourceError, one_line, quoted
@@ -216,19 +215,19 @@ def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[st
     yield f"# Long-context training data from {one_line(name)}. Stages run from top to bottom."
     yield "# Fields that are left out have their defaults: longcrawl stages NAME lists them."
     yield from ("longcrawl: 1", f"name: {identifier}", *_yaml({"about": f"Documents of {name}."}), "source:")
-    yield f"  # {_about(SOURCES.find(source))}"
+    yield f"  # {SOURCES.about(source)}"
     yield from (f"  {line}" for line in _yaml({"builder": source, **settings}))
     yield "stages:"
     for stage in spec["stages"]:
         ((label, fields),) = ({stage: {}} if isinstance(stage, str) else stage).items()
-        yield f"  # {_about(STAGES.find(label))}"
+        yield f"  # {STAGES.about(label)}"
         if (tokenizer := fields.get("tokenizer")) not in (None, "trained"):
             yield f"  # {tokenizer} is fetched from the Hub. Without a network, set the path of a tokenizer.json file,"
             yield "  # or `trained`, which learns a tokenizer from these documents."
         yield from (f"  - {line}" for line in _yaml({label: fields}))
     yield "outputs:"
     for output, fields in spec["outputs"].items():
-        yield f"  # {_about(OUTPUTS.find(output))}"
+        yield f"  # {OUTPUTS.about(output)}"
         yield from (f"  {line}" for line in _yaml({output: fields}))
     yield "card:"
     yield "  # The licence of the documents, by its identifier on the Hub. A push asks for it."
@@ -240,7 +239,3 @@ def _yaml(values: Mapping[str, Any]) -> Iterator[str]:
     for name, value in values.items():
         line: str = yaml.safe_dump({name: value}, allow_unicode=True, width=10_000, default_flow_style=True)
         yield line.strip()[1:-1]
-
-
-def _about(kind: type) -> str:
-    return describe_kind(kind).partition("\n")[0]

@@ -33,7 +33,7 @@ from longcrawl.core.outputs import RESULTS
 from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import PART, SpanSurvey, Stage, Survey
-from longcrawl.dedup.index import DESCRIPTION, INDEX
+from longcrawl.dedup.index import DESCRIPTION, INDEX, IndexedSurvey
 from longcrawl.errors import RunError, SourceError
 from longcrawl.io import files as stored
 from longcrawl.io.files import PARTIAL, is_there, names_in
@@ -292,20 +292,18 @@ def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str
     return {label: used for label, stage in stages if (used := stage.used_indexes())}
 
 
-def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage, engine: Engine) -> Path:
+def save_index(
+    folder: Path, segment: int, last: int, inputs: int, label: str, survey: IndexedSurvey, engine: Engine
+) -> Path:
     """Write ``index/LABEL``, the index of a survey's documents that the run kept; return the marker of its files.
 
-    ``segment`` is the segment that ends with the survey.
+    ``segment`` is the segment that ends with the survey, and ``last`` that of the output.
     """
     work, index = folder / WORK, folder / INDEX / label
     marker, decisions = work / f"index-{label}.json", work / f"index-{label}"
     if Marker.read(marker) is None:
         batches = group_inputs_by_size(work, segment, range(inputs))
-        begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
-        # The ledgers of the survey and of all stages after it.
-        own = f"{segment:02d}-{label}"
-        ledgers = sorted(begin for begin in begins if int(begin.partition("-")[0]) > segment or begin == own)
-        kept = partial(_kept, folder, segment, ledgers)
+        kept = partial(_kept, folder, segment, last)
         if len(batches) > 1:
             survey.exchange_index(grouped_sketches(decisions, batches, kept), index, engine)
         else:
@@ -319,13 +317,11 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 
 
 def _kept(
-    folder: Path, segment: int, ledgers: Sequence[str], inputs: Sequence[int], columns: Sequence[str] | None = None
+    folder: Path, segment: int, last: int, inputs: Sequence[int], columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the sketches of documents that are in none of the ledgers, or some columns of them."""
+    """Yield the sketches of documents that neither the survey nor a later stage removed, or some columns of them."""
     for number in inputs:
-        files = (folder / LEDGER / f"{begin}-{number:05d}.parquet" for begin in ledgers)
-        chunks = (chunk for file in files if is_there(file) for chunk in read_table(file, ["id"])["id"].chunks)
-        gone = pa.chunked_array([pa.array([], pa.string()), *chunks])
+        gone = removed_ids(folder, segment, last, number)
         for table in sketches(folder / WORK, segment, [number], None if columns is None else ["id", *columns]):
             kept = table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
             yield kept if columns is None else kept.select(columns)

@@ -34,6 +34,7 @@ from longcrawl.core.outputs import RESULTS, Writer, mark_related
 from longcrawl.core.registry import installed_versions, is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs, Segment, SpanSurvey, Stage, Survey, next_segments
+from longcrawl.dedup.index import IndexedSurvey
 from longcrawl.errors import DISK_FULL, LongCrawlError, RunError, as_lines, one_line, warn_user
 from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
@@ -173,7 +174,7 @@ class _Job:
         self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
         """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
-        self.indexed: list[tuple[int, str, Survey]] = []
+        self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
         self.markers: list[Path] = []
 
@@ -330,7 +331,7 @@ class _Job:
         self.funnel = self.funnel.then(FunnelRow(label, came, came - rules.total(), dict(sorted(rules.items()))))
         self.markers += [part.input_marker(self.work, segment.number, place) for place in range(len(self.parts))]
         if stage.saves_index:
-            self.indexed.append((segment.number, label, cast("Survey", stage)))
+            self.indexed.append((segment.number, label, cast("IndexedSurvey", stage)))
 
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
         first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
@@ -395,9 +396,8 @@ class _Job:
             segments.check_results(self.folder, self.markers, self.engine, "ledger")
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
-                self.markers.append(
-                    inputs.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
-                )
+                given = self.folder, segment, len(self.ended_by) - 1, len(self.parts), label, survey, self.engine
+                self.markers.append(inputs.save_index(*given))
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         files.bring_folder(self.folder, without=WORK)

@@ -144,18 +144,6 @@ def takedown(
     return made
 
 
-def _tables(manifest: dict[str, Any]) -> list[str]:
-    return [name for name in manifest["files"] if name.partition("/")[0] in NAMED and name.endswith(".parquet")]
-
-
-def _columns(name: str) -> tuple[str, ...]:
-    return NAMED[name.partition("/")[0]]
-
-
-def _naming(table: pa.Table, name: str, ids: pa.Array) -> set[int]:
-    return set(rows_of_ids(table.select([_columns(name)[0]]).rename_columns(["id"]), ids).tolist())
-
-
 def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
     for name in manifest["files"]:
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
@@ -284,21 +272,23 @@ class _Takedown:
         name = self.manifest["output"]["format"]
         self.changed += [f"{name}/{each}" for each in removal.changed]
         self.dropped += [f"{name}/{each}" for each in removal.dropped]
-        for table in _tables(self.manifest):
-            self._rewrite_ledger(table)
+        for table in self.manifest["files"]:
+            if table.partition("/")[0] in NAMED and table.endswith(".parquet"):
+                self._rewrite_ledger(table)
         self._rewrite_tokens()
         self._rewrite_indexes()
 
     def _rewrite_ledger(self, name: str) -> None:
         """Drop the rows of the documents, and their ids from other rows."""
-        table = read_table(self.folder / name)
-        rows, naming = set(rows_of_ids(table, self.ids).tolist()), _naming(table, name, self.ids)
+        table, columns = read_table(self.folder / name), NAMED[name.partition("/")[0]]
+        named = table.select(columns[:1]).rename_columns(["id"])
+        rows, naming = (set(rows_of_ids(each, self.ids).tolist()) for each in (table, named))
         if not rows | naming:
             return
         self.ledger_rows += len(rows | naming)
         self.wanted.matched.update(("ids", table["id"][row].as_py()) for row in rows)
         other = pa.array([row in naming for row in range(table.num_rows)])
-        for column in _columns(name):
+        for column in columns:
             values = pc.if_else(other, pa.scalar(None, table[column].type), table[column])
             table = table.set_column(table.column_names.index(column), table.schema.field(column), values)
         kept = table.filter(pa.array([row not in rows for row in range(table.num_rows)])).combine_chunks()

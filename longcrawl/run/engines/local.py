@@ -70,6 +70,14 @@ def answer(function: Callable[[T], Any], task: T) -> bytes:
         return pickle.dumps((False, restorable(failed)))
 
 
+def result_of(answered: tuple[bool, Any]) -> Any:
+    """Return the result of a task from its restored :func:`answer`, or raise its error."""
+    done, result = answered
+    if not done:
+        raise result
+    return result
+
+
 def restorable(failed: Exception) -> Exception:
     """Return an error that can be pickled; errors of other libraries get the worker's traceback as a note."""
     if not isinstance(failed, LongCrawlError):

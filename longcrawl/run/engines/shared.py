@@ -32,7 +32,7 @@ from longcrawl.errors import RunError, show
 from longcrawl.io.files import PARTIAL, partial_path, publish, url_of, whole_file, write_text
 from longcrawl.io.structured import Marker
 from longcrawl.run.engines.hold import BEAT, LOCK, STALE, Heartbeat, Hold, Watched, read_owner
-from longcrawl.run.engines.local import answer, pack, unpack
+from longcrawl.run.engines.local import answer, pack, result_of, unpack
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -257,10 +257,7 @@ class _Step:
         if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
             raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
         content = without_checksum(file.read_bytes(), str(file))
-        done, result = pickle.loads(content)  # noqa: S301  # written by this user's processes
-        if not done:
-            raise result
-        return result
+        return result_of(pickle.loads(content))  # noqa: S301  # written by this user's processes
 
 
 def _give_up(begun: int) -> None:

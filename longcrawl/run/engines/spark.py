@@ -25,7 +25,7 @@ from longcrawl.core.exchange import Exchange, pack_table, unpack_table
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.engines.hold import HeldAlone
-from longcrawl.run.engines.local import answer, pack, restorable, unpack
+from longcrawl.run.engines.local import answer, pack, restorable, result_of, unpack
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ class Spark(HeldAlone):
             try:
                 jobs = [pool.submit(run_job, some) for some in slices]
                 for job in as_completed(jobs):
-                    yield from map(_result, job.result())
+                    yield from map(result_of, job.result())
             finally:
                 session.interruptTag(tag)
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -96,7 +96,7 @@ class Spark(HeldAlone):
             answers = _collect(taken)
         finally:
             session.conf.set(BATCH_BYTES, before)
-        finished = set(map(_result, answers))
+        finished = set(map(result_of, answers))
         for number in sorted(set(range(step.partitions)) - finished):  # partitions without rows
             step.write(number, ())
         self.check()
@@ -144,13 +144,6 @@ def _collect(answers: Any) -> list[tuple[bool, Any]]:
     except Exception as failed:
         raise _original(failed) from failed
     return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # from workers that this process started
-
-
-def _result(answered: tuple[bool, Any]) -> Any:
-    done, result = answered
-    if not done:
-        raise result
-    return result
 
 
 def _chosen(tasks: Sequence[T], numbers: Batches) -> Iterator[T]:

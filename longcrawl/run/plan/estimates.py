@@ -316,7 +316,7 @@ class _Drawing:
         sizes = _sizes(table)
         self.kept = pa.concat_tables([self.kept, table]) if self.documents else table
         self.documents, self.size = self.documents + table.num_rows, self.size + float(sizes.sum())
-        self.keys = np.concatenate([self.keys, self.chance.random(table.num_rows) / _weights(sizes)])
+        self.keys = np.concatenate([self.keys, self.chance.random(table.num_rows) / (sizes + TYPICAL)])
         self.sizes = np.concatenate([self.sizes, sizes])
         if len(self.keys) > 2 * (self.most + 1):
             self._thin(self.most + 1)
@@ -328,16 +328,12 @@ class _Drawing:
             self._thin(self.most + 1)
             limit = self.keys.max()
             self._thin(self.most)
-            chances = np.minimum(_weights(self.sizes) * limit, 1.0)
+            chances = np.minimum((self.sizes + TYPICAL) * limit, 1.0)
         return self.kept.combine_chunks(), chances, self.sizes
 
     def _thin(self, most: int) -> None:
         smallest = np.sort(np.argsort(self.keys, kind="stable")[:most])
         self.kept, self.keys, self.sizes = self.kept.take(smallest), self.keys[smallest], self.sizes[smallest]
-
-
-def _weights(sizes: Doubles) -> Doubles:
-    return sizes + TYPICAL
 
 
 def _sizes(table: pa.Table) -> Doubles:
