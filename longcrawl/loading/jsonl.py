@@ -24,10 +24,10 @@ from longcrawl.core.sources import BadFile, BadFiles, Loss, LostRecords, OnBadFi
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.kernels.keyed_hash import KeyedOrder, file_order
-from longcrawl.loading.feed import Batch, Feed, Origin, Status, TokenFacts, changed_values, data_changes, data_identity
+from longcrawl.loading.feed import Batch, Feed, Origin, Status, TokenFacts, data_changes, data_identity
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading.window_files import TokenFile, file_sizes
-from longcrawl.sources.blocks import RECORD_BYTES, line_end, read_blocks, stop_at, too_long
+from longcrawl.sources.blocks import RECORD_BYTES, line_end, read_blocks, stop_at_damage, too_long
 from longcrawl.sources.compressed import stored_compression
 from longcrawl.sources.files import DamagedFileError, absolute, has_ending, named_parts
 from longcrawl.sources.json_lines import parse_object, read_lines
@@ -86,7 +86,8 @@ class Block:
                 steps = range(0, self.start, STEP)
                 return sum(opened.read(min(STEP, self.start - step)).count(b"\n") for step in steps)
         lines, left = 0, self.start
-        for content in read_blocks(path, STEP, most_bytes=max_record_bytes, on_loss=_pass_line):
+        pass_lines = stop_at_damage(lambda _: None)
+        for content in read_blocks(path, STEP, most_bytes=max_record_bytes, on_loss=pass_lines):
             lines, left = lines + bytes(content[:left]).count(b"\n"), left - len(content)
             if left <= 0:
                 break
@@ -150,11 +151,7 @@ class JsonFiles:
                 yield self._plain(place, number, part, bounds[number], bounds[number + 1])
             return
         number, start, lost = 0, 0, list[Loss]()
-
-        def note(loss: Loss) -> None:
-            _pass_line(loss)
-            lost.append(loss)
-
+        note = stop_at_damage(lost.append)
         try:
             contents = read_blocks(part.files[0], self.block_bytes, most_bytes=self.max_record_bytes, on_loss=note)
             for content in contents:
@@ -195,12 +192,6 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
         if not has_ending(part.files[0], EXTENSIONS):
             raise LoaderError(f"{part.files[0]} is not a file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
     return tuple(parts)
-
-
-def _pass_line(loss: Loss) -> None:
-    """Ignore a lost line, but stop at damage."""
-    if loss.kind == "damage":
-        stop_at(loss)
 
 
 def _is_seekable(path: str) -> bool:
@@ -545,11 +536,11 @@ class Jsonl(Feed):
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
         """Return the place of the next sample, and a description of data, order and tokenizer."""
-        return {**self._place._asdict(), **self._order, **self._data}
+        return self._place._asdict() | self._identity
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed; ``epochs`` may have changed."""
-        return changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
+        return data_changes(state, self._identity, self._files.listed)
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Take position and place of a state."""
@@ -562,7 +553,7 @@ class Jsonl(Feed):
         self._move(state["position"], _Place(**place))
 
     @cached_property
-    def _order(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         # The repr of a function contains its memory address.
         packing = getattr(self.packing, "__qualname__", None) or str(self.packing)
         own = ("text_field", "max_length", "overlap_size", "block_bytes", "shuffle", "seed", "positions")
@@ -571,8 +562,5 @@ class Jsonl(Feed):
             "packing": packing,
             "tokenizer": self._encoder.fingerprint,
             "end_of_text": self._encoder.end_of_text,
+            **data_identity(self._files.listed),
         }
-
-    @cached_property
-    def _data(self) -> dict[str, Any]:
-        return data_identity(self._files.listed)

@@ -13,11 +13,11 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.core.sources import Checksums, Loss, LostRecords
+from longcrawl.core.sources import Checksums, Loss
 from longcrawl.errors import SourceError
 from longcrawl.sources import encodings
 from longcrawl.sources.compressed import BrokenMemberError, Compression, Members, Room, Window, stored_compression
-from longcrawl.sources.encodings import Decoding, ToUtf8, codec_name, detect_encoding, is_wide, marked_encoding
+from longcrawl.sources.encodings import Decoding, codec_name, detect_encoding, is_wide, lossy_decoder, marked_encoding
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.urls import path_of
 
@@ -55,13 +55,13 @@ def stop_at(loss: Loss) -> None:
     raise DamagedFileError(loss.reason, loss.lines)
 
 
-def stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
-    """Return a callback that records lost lines and stops at damage, after which line numbers are unknown."""
+def stop_at_damage(lose_line: Callable[[Loss], None]) -> Callable[[Loss], None]:
+    """Return a callback that passes on lost lines and stops at damage, after which line numbers are unknown."""
 
     def note(loss: Loss) -> None:
         if loss.kind == "damage":
             stop_at(loss)
-        lost.add_loss(loss)
+        lose_line(loss)
 
     return note
 
@@ -356,16 +356,16 @@ def _begin_of(pieces: _Pieces) -> tuple[bytes, _Pieces]:
 
 
 def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
-    decoder = ToUtf8(name)
+    decoder = lossy_decoder(name)
     for piece in pieces:
         if not isinstance(piece, _Damage):
-            yield decoder.add(piece)
+            yield decoder.decode(bytes(piece)).encode("utf-8", "surrogatepass")
         elif is_wide(name):  # the start of the next character is unknown
             raise DamagedFileError(piece.reason)
         else:
-            decoder.restart()
+            decoder.reset()
             yield piece
-    yield decoder.add(b"", final=True)
+    yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
 
 
 def _sound(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:

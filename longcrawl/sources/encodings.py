@@ -225,19 +225,9 @@ class Decoding:
     """Called with the encoding of a file before its first text; a detected one ends in ``GUESSED``."""
 
 
-class ToUtf8:
-    """Incremental converter to UTF-8, in which malformed input becomes bytes that are not UTF-8."""
-
-    def __init__(self, encoding: str) -> None:
-        self._decoder = codecs.getincrementaldecoder(encoding)(_LOST)
-
-    def add(self, piece: bytes | memoryview, *, final: bool = False) -> bytes:
-        """Return the characters that end in a piece, in UTF-8."""
-        return self._decoder.decode(bytes(piece), final).encode("utf-8", "surrogatepass")
-
-    def restart(self) -> None:
-        """Forget an incomplete character."""
-        self._decoder.reset()
+def lossy_decoder(encoding: str) -> codecs.IncrementalDecoder:
+    """Return a decoder in which malformed input becomes lone surrogates, which are not valid UTF-8."""
+    return codecs.getincrementaldecoder(encoding)(_LOST)
 
 
 def _lose(error: UnicodeError) -> tuple[str, int]:

@@ -798,7 +798,7 @@ class RedPajamaV2(sources.Source):
             for step in read_steps(
                 documents,
                 most_bytes=self.max_record_bytes,
-                on_loss=stop_at_damage(lost),
+                on_loss=stop_at_damage(lost.add_loss),
                 checksums=bad_files.when_to_check(documents),
                 lines_read=lambda: reader.lines,
             ):
