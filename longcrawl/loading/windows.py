@@ -12,10 +12,10 @@ import itertools
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Literal, overload
@@ -348,12 +348,9 @@ class Windows:
                 row[: stop - start] = shard.loss_mask(start, stop)
                 row[stop - start :] = False
 
-    def _shard(self, file: int) -> ShardTokens:
-        return self._open.get(file) or self._open_shard(file)
-
     @cached_property
-    def _open(self) -> dict[int, ShardTokens]:
-        return {}
+    def _shard(self) -> Callable[[int], ShardTokens]:
+        return lru_cache(maxsize=MOST_OPEN)(self._open_shard)
 
     def _open_shard(self, file: int) -> ShardTokens:
         known = self.files[file]
@@ -367,9 +364,6 @@ class Windows:
             raise LoaderError(f"{known.path} has {shard.dtype}, other files {self.window_dtype}: set dtype='int64'")
         if shard.masked and file and self.loss_mask == "auto" and not self.masked:
             raise LoaderError(f"{known.path} has a loss mask, the first file has none: set loss_mask='on', or 'off'")
-        if len(self._open) >= MOST_OPEN:
-            self._open.pop(next(iter(self._open)), None)
-        self._open[file] = shard
         self._checked.add(file)
         return shard
 
@@ -403,7 +397,7 @@ class Windows:
         return keyed_order(self._count, self.seed, f"windows of pass {number}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_open"}
+        return {name: value for name, value in self.__dict__.items() if name != "_shard"}
 
 
 Leftover = Literal["carry", "short", "drop"]
@@ -502,21 +496,17 @@ class WindowBatches(feed.Feed):
         count = len(self.windows)
         return (window // count + 1) * count
 
-    def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
+    def identity(self, position: int) -> Mapping[str, Any]:  # noqa: ARG002  # the same at every position
         """Return settings and a description of the data, with names of files if they determine the order."""
-        return {**self._order, **self._data}
+        return self._identity
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed; the list is empty if they match."""
-        return feed.changed_values(state, self._order) + feed.data_changes(state, self._data, self.windows.files)
+        return feed.data_changes(state, self._identity, self.windows.files)
 
     @cached_property
-    def _order(self) -> dict[str, Any]:
-        return order_identity(self.windows)
-
-    @cached_property
-    def _data(self) -> dict[str, Any]:
-        return feed.data_identity(self.windows.files)
+    def _identity(self) -> dict[str, Any]:
+        return order_identity(self.windows) | feed.data_identity(self.windows.files)
 
 
 def order_identity(windows: Windows) -> dict[str, Any]:
