@@ -481,14 +481,9 @@ def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketSt
     tokens = np.array([each.capacity for each in buckets], np.float64) * left
     if phase.mix and phase.capacities:
         _cross(phase, number, buckets, weights)
-    elif phase.mix:
-        for name, weight in phase.mix.items():
-            weights += weight * _shares_of_meant(_named(name, number, buckets), tokens)
-    elif phase.capacities:
-        for capacity, weight in phase.capacities.items():
-            weights += weight * _shares_of_meant(_of_capacity(capacity, number, buckets), tokens)
     else:
-        weights += _shares_of_meant(np.ones(len(buckets), np.bool_), tokens)
+        for name, weight in (phase.mix or phase.capacities or {None: 1.0}).items():
+            weights += weight * _shares_of_meant(_meant(name, number, buckets), tokens)
     return np.asarray(weights / weights.sum())
 
 
@@ -508,24 +503,19 @@ def _cross(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], we
                 weights[places[name]] += share * weight
 
 
-def _named(name: str, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
-    meant = np.array([each.name == name for each in buckets])
-    if not meant.any():
-        meant = np.array([bool(each.domain) and each.domain == name for each in buckets])
-    if not meant.any():
-        raise _missing(name, number, buckets)
-    return meant
+def _meant(name: str | int | None, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
+    """Mark the buckets of a capacity, of this name, or of a domain; None marks all."""
+    for kind in ("capacity", "name", "domain"):
+        meant = np.array([name in (getattr(each, kind) or None, None) for each in buckets])
+        if meant.any():
+            return meant
+    raise _missing(name, number, buckets)
 
 
-def _of_capacity(capacity: int, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
-    meant = np.array([each.capacity == capacity for each in buckets])
-    if not meant.any():
-        known = listed(str(each) for each in sorted({each.capacity for each in buckets}))
-        raise LoaderError(f"phase {number} draws from capacity {capacity}, which is not there; known: {known}")
-    return meant
-
-
-def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> LoaderError:
+def _missing(name: str | int | None, number: int, buckets: Sequence[BucketStock]) -> LoaderError:
+    if isinstance(name, int):
+        known = listed(map(str, sorted({each.capacity for each in buckets})))
+        return LoaderError(f"phase {number} draws from capacity {name}, which is not there; known: {known}")
     known = listed(map(repr, [*_domains(buckets), *(each.name for each in buckets)]))
     return LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
 
