@@ -107,6 +107,17 @@ def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | 
     return decode_tokens(folder, tokens[:CHARACTERS], json_escaped=json_escaped)[:CHARACTERS]
 
 
+def decode_document(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:
+    """Decode the beginning of a document without its end of text; inside an escape, it stays JSON-escaped."""
+    end, escaped = [described["end_of_text"]], described["json_escaped"]
+    inside = tokens[:-1] if tokens[-1:] == end else tokens
+    inside = inside[1:] if inside[:1] == end else inside
+    try:
+        return decode_beginning(folder, inside, json_escaped=escaped)
+    except ValueError:
+        return decode_beginning(folder, inside, json_escaped=False)
+
+
 def decode_tokens(folder: Path, tokens: Any, *, json_escaped: bool) -> str:
     """Decode tokens of an output; raise ValueError if ``json_escaped`` is set and the text is not valid JSON."""
     text = load_encoder(str(folder / TOKENIZER)).decode(tokens)

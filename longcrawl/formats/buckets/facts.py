@@ -24,7 +24,7 @@ from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX as MASK
 from longcrawl.formats.rectangle.write import Layout, lay_out, write_band
 from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, Documents, token_table
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.formats.token_output import decode_beginning
+from longcrawl.formats.token_output import decode_document
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.tokens.measures import combine, legend_of, measure
 from longcrawl.tokens.plan import JOINED, Plan, joined_pieces
@@ -483,7 +483,7 @@ class ComposedResult(Result):
             row=row,
             row_id=pieces[0].get("id"),
             url=pieces[0].get("url"),
-            text=_decoded(opened, read.tokens[0, : pieces[0]["length"]].tolist()),
+            text=decode_document(Path(opened.path), read.tokens[0, : pieces[0]["length"]].tolist(), opened.described),
             counts={each.path: len(each) for each in buckets},
             dtype=bucket.dtype,
             stored_bytes=sum(each["bytes"] for name, each in files if name.startswith(f"{split}/")),
@@ -515,13 +515,3 @@ class ComposedResult(Result):
             tokens = sum(each.capacity * len(each) for each in buckets)
             found[split] = ComposedRows(buckets, sum(map(len, buckets)), tokens)
         return {split: each for split, each in found.items() if each.rows}
-
-
-def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:
-    """Decode the beginning of a piece, which stays JSON-escaped if it begins inside an escape."""
-    folder, escaped = Path(opened.path), opened.described["json_escaped"]
-    inside = tokens[:-1] if tokens[-1:] == [opened.described["end_of_text"]] else tokens
-    try:
-        return decode_beginning(folder, inside, json_escaped=escaped)
-    except ValueError:
-        return decode_beginning(folder, inside, json_escaped=False)

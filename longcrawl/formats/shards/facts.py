@@ -18,7 +18,7 @@ from longcrawl.formats.order import counts_of_split, describe_order
 from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, token_table
 from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.shards.write import ShardOutput
-from longcrawl.formats.token_output import decode_beginning
+from longcrawl.formats.token_output import decode_document
 from longcrawl.io.stored_tables import read_row, read_table, write_table
 from longcrawl.tokens.tokenize import LOSS_MASK
 
@@ -328,7 +328,7 @@ class ShardResult(Result):
             row=row,
             row_id=found.get("id"),
             url=found.get("url"),
-            text=_decoded(folder, tokens.tolist(), described),
+            text=decode_document(folder, tokens.tolist(), described),
             counts=counts,
             dtype=described["dtype"],
             stored_bytes=sum(each["bytes"] for name, each in files if name.startswith(f"{split}/")),
@@ -411,10 +411,3 @@ class NanoGptResult(ShardResult):
 
 def _width(described: Mapping[str, Any]) -> int:
     return 2 if described["dtype"] == "uint16" else 4
-
-
-def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:
-    end = [described["end_of_text"]]
-    inside = tokens[:-1] if tokens[-1:] == end else tokens
-    inside = inside[1:] if inside[:1] == end else inside
-    return decode_beginning(folder, inside, json_escaped=described["json_escaped"])
