@@ -56,13 +56,17 @@ class BinAndIdx(ShardFormat):
 
     @classmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
-        """Return the two files of a shard."""
-        return bin_and_idx(path)
+        """Return the two files of a shard; raise FormatError for the suffix of another format."""
+        file = shard.local_path(path)
+        if file.suffix in OTHER_SUFFIXES:
+            raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
+        stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
+        return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
         """Return whether the index beside the tokens is of this format."""
-        index = None if path.suffix in OTHER_SUFFIXES else bin_and_idx(path)[1]
+        index = None if path.suffix in OTHER_SUFFIXES else cls.shard_files(path)[1]
         if index is None or not index.is_file():
             return False
         with index.open("rb") as file:
@@ -109,15 +113,6 @@ class GptSimple(BinAndIdx):
 
 
 open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSimple.verify, GptSimple.write  # noqa: A001  # public as gpt_simple.open
-
-
-def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
-    """Return the ``.bin`` and ``.idx`` files of a shard, given either of them or their path without a suffix."""
-    file = shard.local_path(path)
-    if file.suffix in OTHER_SUFFIXES:
-        raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
-    stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
-    return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 
 
 def read_index_header(index: Path, header: struct.Struct, magic: bytes, at: int, project: str) -> tuple[Any, ...]:

@@ -73,7 +73,8 @@ class NanoGpt(ShardFormat):
         default at the start of a document with the header of llm.c, and at its end without.
         """
         shard.check_word("header", header, Header)
-        stream.put_at(place or ("start" if header == "llm.c" else "end"))
+        shard.check_word("place", place, ("end", "start", None))
+        stream.place = place or ("start" if header == "llm.c" else "end")
         marks = _Marks(stream.end_of_text, stream.place)
         tokens = files.open(SUFFIX)
         tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))

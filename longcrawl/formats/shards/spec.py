@@ -62,7 +62,7 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
             return each
     if file.suffix in gpt_simple.OTHER_SUFFIXES:
         raise FormatError(f"{path} is not a token shard, whose name ends in .ds, .bin or .parquet: check the path")
-    data, index = gpt_simple.bin_and_idx(file)
+    data, index = gpt_simple.BinAndIdx.shard_files(file)
     if index.is_file():
         raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
     if not data.is_file():

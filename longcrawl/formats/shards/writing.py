@@ -97,6 +97,7 @@ class DocumentStream:
     vocabulary_size: int | None = None
     holds: frozenset[str] = frozenset()
     place: Place = "end"
+    """Where the end-of-text token is added; a format may set it before the first batch is read."""
     documents: int = field(default=0, init=False)
     tokens: int = field(default=0, init=False)
     masked: int = field(default=0, init=False)
@@ -116,7 +117,6 @@ class DocumentStream:
                 f"terminate {self.terminate!r} adds an end-of-text token, and none is named: set end_of_text=ID, or "
                 "type --end-of-text ID"
             )
-        self.put_at(self.place)
         several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
         first = next(batches, None)
@@ -137,11 +137,6 @@ class DocumentStream:
             self.documents += len(kept.lengths)
             self.tokens += len(kept.tokens)
             yield kept
-
-    def put_at(self, place: Place) -> None:
-        """Set where the end-of-text token is added; call it before the first batch is read."""
-        check_word("place", place, Place)
-        self.place = place
 
     def losses(self) -> list[Loss]:
         """Return the losses of the documents read so far."""
