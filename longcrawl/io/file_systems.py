@@ -270,13 +270,9 @@ def file_system_of(url: str) -> tuple[Any, str]:
     return filesystem, str(inner)
 
 
-def _keep_inherited() -> None:
-    # fsspec drops the parent's file systems after a fork; their finalizers would close objects of its event loop.
-    _inherited.extend(_opened.values())
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_inherited)
+    # fsspec drops the parent's file systems after a fork; their finalizers would close objects of its event loop.
+    os.register_at_fork(after_in_child=lambda: _inherited.extend(_opened.values()))
 
 
 def look_again(filesystem: Any, inner: str) -> None:
