@@ -715,26 +715,10 @@ def open_split(
     >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
     ((52131, 65536), dtype('uint16'), (64, 2048))
     """
-    try:
-        array = _open(os.fspath(path), split, engine, on_missing_chunks)
-    except _OneArrayError as one:
-        if split not in ("train", one.name.removesuffix(".zarr")):
-            raise FormatError(f"{path} is one array, and not that of {split!r}: open the folder {one.parent}") from one
-        array = _open(one.parent, one.name, engine, on_missing_chunks)
+    array = _open(os.fspath(path), split, engine, on_missing_chunks)
     if array.dtype == np.bool_:
         raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
     return _with_whole_bands(array) if on_missing_chunks == "skip" else array
-
-
-class _OneArrayError(FormatError):
-    """Error for a path that is a single array, not a folder of splits."""
-
-    def __init__(self, root: str) -> None:
-        parent, _, self.name = root.rpartition("/")
-        self.parent = parent or ("/" if root.startswith("/") else ".")
-        super().__init__(
-            f"{root} is one array, not a rectangle: open the folder that holds its splits, {self.parent!r}"
-        )
 
 
 def _with_whole_bands(array: SplitArray) -> SplitArray:
@@ -790,7 +774,14 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
     description = DESCRIPTIONS["/" in split]
     text = folder.read(description)
     checksums = {} if text is None else structured.sealed_files(text, f"{folder.root}/{description}")
-    name, metadata = _find_array(folder, split, checksums)
+    found = _find_array(folder, split, checksums)
+    if found is None:
+        parent, _, name = folder.root.rpartition("/")
+        parent = parent or ("/" if folder.root.startswith("/") else ".")
+        if split not in ("train", name.removesuffix(".zarr")):
+            raise FormatError(f"{path} is one array, and not that of {split!r}: open the folder {parent}")
+        return _open(parent, name, engine, on_missing_chunks)
+    name, metadata = found
     layout = parse_layout(metadata, f"{folder.root}/{name}")
     if engine == "direct" and layout.indirect:
         raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
@@ -817,13 +808,14 @@ def _metadata_files(split: str) -> list[str]:
     return [f"{name}/{file}" for name in (split, f"{split}.zarr") for file in ("zarr.json", ".zarray")]
 
 
-def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the folder and metadata of a split's array, or None if ``folder`` is an array itself."""
     for file in _metadata_files(split):
         metadata = _read_json(folder, file, checksums)
         if metadata is not None and metadata.get("node_type", "array") == "array":
             return file.rpartition("/")[0], metadata
     if folder.exists(".zarray") or (_read_json(folder, "zarr.json", checksums) or {}).get("node_type") == "array":
-        raise _OneArrayError(folder.root)
+        return None
     names = folder.names()
     if names is None:
         raise FormatError(
