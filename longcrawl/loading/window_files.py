@@ -298,32 +298,12 @@ class _MappedShard:
         return counts
 
 
-def remote_width(path: str, given: int | None) -> int:
-    """Return the bytes per token of a remote ``.ds`` file, as given or derived from its index."""
-    index = f"{path}{datatrove.INDEX}"
-    size, entries = sizes_of([path, index])
-    if size is None:
-        raise FormatError(f"there is no file {path}; check the path")
-    if entries is None:
-        if given is None:
-            raise FormatError(f"{path} has no .index that shows how wide its tokens are: set token_size")
-        if size % given:
-            raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {given}: check token_size")
-        return given
-    last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0
-    for width in (2, 4) if given is None else (given,):
-        if size == last * width:
-            return width
-    raise CorruptionError(
-        f"{path} has {size:,} bytes, but its index ends at token {last:,}: check token_size, or fetch both again"
-    )
-
-
 @dataclass(eq=False)
 class _RemoteShard:
     """A shard behind a URL, with the methods of :class:`_MappedShard`."""
 
     path: str
+    size: int
     width: int
     _ends: npt.NDArray[np.int64] | None = field(default=None, init=False)
     _ahead: tuple[int, bytes] = field(default=(0, b""), init=False)
@@ -335,14 +315,7 @@ class _RemoteShard:
 
     @property
     def count(self) -> int:
-        return self._size // self.width
-
-    @cached_property
-    def _size(self) -> int:
-        size = size_of(self.path)
-        if size is None:
-            raise FormatError(f"there is no file {self.path}; check the path")
-        return size
+        return self.size // self.width
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
         for row, start in enumerate(starts.tolist()):
@@ -351,11 +324,11 @@ class _RemoteShard:
             out[row, len(tokens) :] = pad
 
     def _fetch(self, start: int, stop: int) -> npt.NDArray[Any]:
-        first, last = start * self.width, min(stop * self.width, self._size)
+        first, last = start * self.width, min(stop * self.width, self.size)
         held, block = self._ahead
         if not held <= first <= last <= held + len(block):
             # Shuffled windows are fetched one at a time, consecutive ones many at a time.
-            until = max(last, min(first + READ_AHEAD, self._size)) if first == self._next else last
+            until = max(last, min(first + READ_AHEAD, self.size)) if first == self._next else last
             checksums = self._checksums
             # The whole blocks fetched for checksums are kept.
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
@@ -412,6 +385,17 @@ class _RemoteShard:
 ShardTokens = _MappedShard | _RemoteShard
 
 
+def _open_remote(path: str, token_size: int | None) -> _RemoteShard:
+    index = f"{path}{datatrove.INDEX}"
+    size, entries = sizes_of([path, index])
+    if size is None:
+        raise FormatError(f"there is no file {path}; check the path")
+    last = None
+    if entries is not None:
+        last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0
+    return _RemoteShard(path, size, datatrove.token_width(path, size, token_size, last))
+
+
 def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the public argument's name
     """Open a shard for reading windows."""
     if is_url(path):
@@ -422,7 +406,7 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
                 f"{path} would have to be fetched whole for check='everything': copy it here first, or set "
                 "check='ends', with which ids are compared as windows are read"
             )
-        remote = _RemoteShard(path, remote_width(path, settings.get("token_size")))
+        remote = _open_remote(path, settings.get("token_size"))
         if check == "ends":
             for problem in end_problems(remote.ends(), remote.count, f"{path}{datatrove.INDEX}", lambda at: 8 * at):
                 raise CorruptionError(problem)

@@ -18,7 +18,7 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
 from longcrawl.io import file_systems
 from longcrawl.loading import Windows
-from longcrawl.loading.window_files import _RemoteShard
+from longcrawl.loading.window_files import _open_remote
 
 
 def by_cumulative_sum(length: int, ends) -> np.ndarray:
@@ -369,7 +369,7 @@ def test_remote_files_that_do_not_belong_together_are_refused(tmp_path):
     files.rm(f"{root}.index")
     with pytest.raises(FormatError, match="token_size"):
         Windows("memory://broken", 4)
-    with pytest.raises(CorruptionError, match="no whole tokens"):
+    with pytest.raises(CorruptionError, match="not a whole number of tokens"):
         Windows("memory://broken", 4, token_size=4)
     assert len(Windows("memory://broken", 4, token_size=2)) == 7
     with pytest.raises(FormatError, match="no .index"):
@@ -384,7 +384,7 @@ def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
     write(tmp_path / "a.ds", [4_000])
     (tmp_path / "a.ds.crc32c").unlink()
     copy_to("memory://ahead", tmp_path)
-    shard, fetched = _RemoteShard("memory://ahead/a.ds", 2), []
+    shard, fetched = _open_remote("memory://ahead/a.ds", 2), []
     assert shard.count == 4_000
     files = fsspec.filesystem("memory")
     read = files.cat_file
@@ -398,7 +398,7 @@ def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
     for start in (0, 10, 20, 3_000, 100):
         shard.copy(np.array([start]), 0, out)
     assert fetched == [8_000]
-    shard = _RemoteShard("memory://ahead/a.ds", 2)
+    shard = _open_remote("memory://ahead/a.ds", 2)
     fetched.clear()
     for start in (3_000, 100, 110):
         shard.copy(np.array([start]), 0, out)

@@ -17,7 +17,7 @@ datatrove 0.10's merger fails on a tokenizer's name with ``|``, so such a name i
 """
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 import numpy as np
@@ -77,7 +77,8 @@ class Datatrove(ShardFormat):
         size = shard.file_bytes(file)
         entries = _read_index(index) if index.is_file() else None
         tokenizer, recorded_size, count = _read_metadata(metadata)
-        width = _width(file, size, token_size or recorded_size, entries)
+        last = None if entries is None else int(entries[-1]) if len(entries) else 0
+        width = token_width(file, size, token_size or recorded_size, last)
         tokens = shard.map_file(file, f"<u{width}", size // width)
         ends = entries
         if entries is None and opening.end_of_text is not None:
@@ -118,23 +119,24 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
     return shard.map_file(index, "<i8", size // 8)
 
 
-def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
-    if entries is None:
+def token_width(file: Path | str, size: int, given: int | None, last: int | None) -> int:
+    """Return the bytes of a token, as given or derived from ``last``, the end in an index, or None without one."""
+    index = f"{PurePath(file).name}{INDEX}"
+    if last is None:
         if given is None:
             raise FormatError(
-                f"{file} has no {file.name}{INDEX} and nothing else says how wide its tokens are: open it with "
+                f"{file} has no {index} and nothing else says how wide its tokens are: open it with "
                 "token_size=2 or token_size=4"
             )
         shard.check_whole(file, size, given)
         return given
-    last = int(entries[-1]) if len(entries) else 0
     given = given or next((width for width in (2, 4) if size == last * width), None)
     if given is None:
         raise CorruptionError(
             f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * last:,} or "
             f"{4 * last:,}: one of them is cut or has grown, so fetch both again, or write them again"
         )
-    shard.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
+    shard.check_size(file, last * given, f"and {index}, with {given} bytes a token, asks for", size)
     return given
 
 

@@ -232,14 +232,17 @@ def file_bytes(file: Path) -> int:
     return file.stat().st_size
 
 
-def check_size(file: Path, expected: int, because: str) -> None:
-    """Raise CorruptionError unless a file has the expected size; the message begins the reason with ``because``."""
-    if (found := file_bytes(file)) != expected:
+def check_size(file: Path | str, expected: int, because: str, found: int | None = None) -> None:
+    """Raise CorruptionError unless a file has the expected size; the message begins the reason with ``because``.
+
+    ``found`` is the size of a file that is not on this machine.
+    """
+    if (found := file_bytes(Path(file)) if found is None else found) != expected:
         what = f"is cut: it ends at byte {found:,}" if found < expected else f"continues after byte {expected:,}"
         raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it again")
 
 
-def check_whole(file: Path, size: int, width: int) -> None:
+def check_whole(file: Path | str, size: int, width: int) -> None:
     """Raise CorruptionError unless a file without a header has a whole number of tokens."""
     if size % width:
         raise CorruptionError(
