@@ -491,7 +491,6 @@ def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row:
     return counts
 
 
-Counts = npt.NDArray[np.int64]
 HELD = 1 << 25
 """Most documents that one process sorts; they take 2 GB."""
 PIECE = 1 << 22
@@ -638,7 +637,7 @@ def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[A
     return index, ranks[np.minimum(index["language"], len(names))]
 
 
-def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
+def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Longs:
     """Write the order with all documents in memory, and return the number of documents in each group."""
     places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
     group, start = np.zeros(spilled.rows, np.uint32), 0
@@ -655,7 +654,7 @@ def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
     return np.bincount(group, minlength=len(spilled.names) + 1)
 
 
-def _append(spill: Path, spilled: Spilled) -> Counts:
+def _append(spill: Path, spilled: Spilled) -> Longs:
     """Write the order of unshuffled documents, by group, with one part in memory; return the counts of groups."""
     none = np.zeros(len(spilled.names) + 1, np.int64)
     counts = sum((_count_groups(spill, spilled, part) for part in spilled.parts), none)
@@ -680,12 +679,12 @@ def _places(rows: Any, part: Any) -> npt.NDArray[Any]:
     return places
 
 
-def _count_groups(spill: Path, spilled: Spilled, part: int) -> Counts:
+def _count_groups(spill: Path, spilled: Spilled, part: int) -> Longs:
     return np.bincount(_read_index(spill, spilled, part)[1], minlength=len(spilled.names) + 1)
 
 
 def _make_keys(
-    spill: Path, spilled: Spilled, pieces: Counts, key: Literal["sort_key", "id_hash"], part: int
+    spill: Path, spilled: Spilled, pieces: Longs, key: Literal["sort_key", "id_hash"], part: int
 ) -> Iterator[tuple[int, pa.Table]]:
     """Assign the documents of a part to ranges of a key, group by group."""
     index, ranks = _read_index(spill, spilled, part)

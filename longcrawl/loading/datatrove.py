@@ -119,13 +119,6 @@ class DatatroveFileDataset(_Items):
 Folder = str | os.PathLike[str] | tuple[str, Mapping[str, Any]]
 
 
-def _located(folder: Folder) -> str:
-    path, options = folder if isinstance(folder, tuple) else (os.fspath(folder), {})
-    if options and not is_url(path):
-        raise LoaderError(f"data_folder {path} is local and takes no options: name the folder alone")
-    return with_options(path, options) if options else path
-
-
 class DatatroveFolderDataset(_Items):
     """The windows of the ``.ds`` files below a folder, files sorted by path.
 
@@ -165,7 +158,11 @@ class DatatroveFolderDataset(_Items):
         folder = folder_path if data_folder is None else data_folder
         if folder is None or seq_len is None or (data_folder is not None and folder_path is not None):
             raise LoaderError("a dataset takes one folder and a seq_len: DatatroveFolderDataset(FOLDER, 2048)")
-        self.data_folder, self.filename_pattern, self.recursive = _located(folder), filename_pattern, recursive
+        path, options = folder if isinstance(folder, tuple) else (os.fspath(folder), {})
+        if options and not is_url(path):
+            raise LoaderError(f"data_folder {path} is local and takes no options: name the folder alone")
+        self.data_folder = with_options(path, options) if options else path
+        self.filename_pattern, self.recursive = filename_pattern, recursive
         self.shuffle, self.seed, self.paths_file, self._item = shuffle, seed, paths_file, 0
         listing = {"paths_file": paths_file, "on_stale_paths": on_stale_paths}
         eos = positions_from_eos_token_id

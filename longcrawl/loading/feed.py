@@ -805,8 +805,8 @@ class Feed(ABC):
 
     @property
     def endless(self) -> bool:
-        """Whether the number of steps is unknown until they are read."""
-        return False
+        """Whether the number of steps is unknown until they are read, or has no limit."""
+        return self.batches_known is None
 
     @property
     def step_size(self) -> int:

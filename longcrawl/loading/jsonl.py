@@ -394,11 +394,6 @@ class Jsonl(Feed):
         """Always None: batches can be indexed from 0 on, which tokenises everything before them."""
         return
 
-    @property
-    def endless(self) -> bool:
-        """Always True: the number of steps is unknown until all lines are tokenised."""
-        return True
-
     def origins_at(self, position: int) -> list[Origin]:
         """Return the lines in this rank's part of a step, by columns of ``input_ids``; tokenises everything before."""
         # Keeping the content avoids reading a compressed file again.

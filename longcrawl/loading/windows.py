@@ -354,7 +354,8 @@ class Windows:
 
     def _open_shard(self, file: int) -> ShardTokens:
         known = self.files[file]
-        shard = open_tokens(known.path, self.format, self._settings, self._check_of(file))
+        check = "ends" if self.check == "sizes" and self.positions == "index" else self.check
+        shard = open_tokens(known.path, self.format, self._settings, "sizes" if file in self._checked else check)
         if shard.count != known.tokens:
             raise CorruptionError(
                 f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
@@ -371,11 +372,6 @@ class Windows:
     def _checked(self) -> set[int]:
         """Files that were already checked, also in the process that sent these windows."""
         return set()
-
-    def _check_of(self, file: int) -> Check:
-        if file in self._checked:
-            return "sizes"
-        return "ends" if self.check == "sizes" and self.positions == "index" else self.check
 
     @cached_property
     def _layouts(self) -> dict[int, _Layout]:

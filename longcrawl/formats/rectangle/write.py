@@ -637,7 +637,9 @@ class RectangleResult(outputs.Result):
         opened = spec.open_split(folder, split)
         if not 0 <= row < opened.shape[0]:
             raise FormatError(f"{folder} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
-        origin = _origin(folder, split, row)
+        rows = folder / "rows" / f"{split}.parquet"
+        found = read_table(rows, condition=pc.field("row") == row).to_pylist() if rows.exists() else []
+        origin = found[0] if found else {}
         tokens = np.roll(_row_reader(opened)(row), -(origin.get("roll") or 0))
         layout = opened.layout
         shard = f" in shards {layout.file_shape}" if layout.index_at != "none" else ""
@@ -750,12 +752,6 @@ def _chunk_files(folder: Path) -> Iterator[Path]:
     return (
         file for file in folder.rglob("*") if file.is_file() and file.name not in ("zarr.json", ".zarray", ".zattrs")
     )
-
-
-def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
-    rows = path / "rows" / f"{split}.parquet"
-    found = read_table(rows, condition=pc.field("row") == row).to_pylist() if rows.exists() else []
-    return dict(found[0]) if found else {}
 
 
 def _decode(folder: Path, tokens: Any) -> str | None:

@@ -56,15 +56,7 @@ from longcrawl.core.sources import DOCUMENTS, BadFiles, Loss, Part
 from longcrawl.errors import SourceError, one_line, quoted, warn_user
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks
 from longcrawl.sources.encodings import GUESSED
-from longcrawl.sources.files import (
-    DamagedFileError,
-    DataFiles,
-    absolute,
-    has_ending,
-    named_parts,
-    opened,
-    reading,
-)
+from longcrawl.sources.files import DamagedFileError, DataFiles, absolute, has_ending, named_parts, opened, reading
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.pages import LeftOutError
 from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_ids, read_records
