@@ -111,16 +111,12 @@ def zstd_pieces(file: BinaryIO, offset: int) -> Iterator[bytes]:
             yield block
     if checksum:
         yield read_exactly(file, 4, offset)
-    elif not _frame_follows(file):
-        raise BrokenMemberError(offset, "damaged zstd data (a frame without a checksum, and no frame after it)")
-
-
-def _frame_follows(file: BinaryIO) -> bool:
-    """Return whether a frame, padding or the end of the file follows; if not, a flag for a checksum was lost."""
-    place = file.tell()
-    magic = file.read(4)
+        return
+    # If no frame, padding or end of the file follows, a flag for a checksum was lost.
+    place, magic = file.tell(), file.read(4)
     file.seek(place)
-    return magic == ZSTD or is_skippable(magic) or not magic.strip(b"\0")
+    if not (magic == ZSTD or is_skippable(magic) or not magic.strip(b"\0")):
+        raise BrokenMemberError(offset, "damaged zstd data (a frame without a checksum, and no frame after it)")
 
 
 def zstd_dictionary(file: BinaryIO) -> zstandard.ZstdCompressionDict | None:
@@ -307,6 +303,7 @@ class Members:
         """Set how members are read; ``short_whole`` holds back short ones until their checksums are compared."""
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
+        self._unchecked: Callable[..., Iterator[Event]] = self._gzip if compression == "gzip" else self._zstd
         self._short_whole = short_whole
 
     def events(self, offset: int = 0) -> Iterator[Event]:
@@ -325,7 +322,7 @@ class Members:
 
     def _checked(self, offset: int) -> Iterator[Event]:
         begin, held, size = Event("begin"), list[Event](), 0
-        for event in self._unchecked(offset, WHOLE_BYTES):
+        for event in self._unchecked(offset, whole_bytes=WHOLE_BYTES):
             if event.kind == "member":
                 yield event
             elif event.kind == "begin":
@@ -343,7 +340,7 @@ class Members:
     def _at_once(self, offset: int) -> Iterator[Event]:
         kind = ""
         try:
-            for event in self._unchecked(offset, WHOLE_BYTES if self._short_whole else 0):
+            for event in self._unchecked(offset, whole_bytes=WHOLE_BYTES if self._short_whole else 0):
                 kind = event.kind
                 yield event
         except BrokenMemberError as broken:
@@ -419,10 +416,6 @@ class Members:
     @cached_property
     def _to_spend(self) -> int:
         return RECOVERIES * (file_bytes(self.file) + READ_BYTES)
-
-    def _unchecked(self, offset: int, whole_bytes: int = 0) -> Iterator[Event]:
-        read = self._gzip if self.compression == "gzip" else self._zstd
-        return read(offset, whole_bytes=whole_bytes)
 
     def _again(self, offset: int) -> Iterator[Event]:
         """Decompress a member that has passed its check, and restore the file position."""

@@ -350,9 +350,6 @@ class _Ranges(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._place = offset + (0, self._place, self._size)[whence]
         return self._place

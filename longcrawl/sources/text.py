@@ -301,7 +301,12 @@ class Text(sources.Source):
         kind = self._kind(name)
         explain = partial(self._explain, path) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
-        decoding = self._decoding(bad_files)
+
+        def note(encoding: str) -> None:
+            if self.encoding != "utf-8" or encoding != "utf-8":
+                bad_files.encodings[encoding] += 1
+
+        decoding = Decoding(self.encoding, note)
         if kind == ".txt" and self.unit == "file":
             tables = self._file(name, path, decoding)
         elif kind == ".txt":
@@ -323,13 +328,6 @@ class Text(sources.Source):
 
     def _kind(self, name: str) -> str:
         return _FORMATS.get(self.format) or kind_of(name)
-
-    def _decoding(self, bad_files: sources.BadFiles) -> Decoding:
-        def note(encoding: str) -> None:
-            if self.encoding != "utf-8" or encoding != "utf-8":
-                bad_files.encodings[encoding] += 1
-
-        return Decoding(self.encoding, note)
 
     def _explain(self, path: str, reason: str) -> str:
         """Add encodings to a reason: the one set that does not fit, or the likely one of a file that is not UTF-8."""

@@ -175,15 +175,11 @@ class Stream:
         """Decompressed bytes from the current position on, valid until more are decompressed."""
         return self._window.view()
 
-    def fill(self, size: int) -> bool:
-        """Fill the buffer with ``size`` bytes, and return whether there are that many."""
+    def fill(self, size: int, *, within_member: bool = False) -> bool:
+        """Fill the buffer with ``size`` bytes, or up to the end of a member, and return whether there are that many."""
         while len(self._window) < size and not self.ended:
-            self._pull()
-        return len(self._window) >= size
-
-    def fill_within_member(self, size: int) -> bool:
-        """Fill the buffer like ``fill``, but only up to the end of a member."""
-        while len(self._window) < size and not (self.ended or self._ends.ends_at(self.position + len(self._window))):
+            if within_member and self._ends.ends_at(self.position + len(self._window)):
+                break
             self._pull()
         return len(self._window) >= size
 
@@ -470,7 +466,7 @@ class _Reader:
     def _after(self, end: int) -> tuple[int, bool]:
         """Return the end of the line ends after a block, and whether what follows shows that the block is whole."""
         stream, after = self._stream, end
-        while after - end < HEADER_BYTES and stream.fill_within_member(after + 1):
+        while after - end < HEADER_BYTES and stream.fill(after + 1, within_member=True):
             after += _blank(stream.buffer, after)
             if after < len(stream.buffer):
                 break
