@@ -570,7 +570,12 @@ class ComposedBatches(PlannedFeed):
 
     def identity(self, position: int) -> dict[str, Any]:
         """Return the settings, the digest of each bucket, and that of the plan before a position."""
-        return {**self._order, "plan up to here": self.plan.fingerprint(position)}
+        return {
+            **self.values_of("split", "tokens_per_step", "seed", "shuffle", "positions"),
+            "pad_token": self._padding,
+            "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
+            "plan up to here": self.plan.fingerprint(position),
+        }
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed; the list is empty if they match."""
@@ -580,11 +585,3 @@ class ComposedBatches(PlannedFeed):
         if set(was) != set(data):
             return [*changed, self.changed_buckets(was, data)]
         return changed + [f"data of {each}" for each in changed_values(was, data)]
-
-    @cached_property
-    def _order(self) -> dict[str, Any]:
-        return {
-            **self.values_of("split", "tokens_per_step", "seed", "shuffle", "positions"),
-            "pad_token": self._padding,
-            "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
-        }

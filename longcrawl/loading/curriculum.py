@@ -22,17 +22,9 @@ from longcrawl.tokens.plan import Longs
 MixBy = Literal["tokens", "samples"]
 """Unit of the shares of a mix."""
 Mixing = Literal["random", "even"]
-"""Method by which samples draw their buckets.
-
-"random" draws each sample on its own. "even" uses an order in which the first n samples of a phase have the shares of
-the mix, to less than one sample, for every n.
-"""
-
+"""Whether samples draw their buckets on their own, or so that every stretch of a phase has the shares of the mix."""
 OnExhausted = Literal["error", "halt", "renormalize"]
-"""Policy for a plan in which a bucket runs dry: reject it, cut it there, or continue without the bucket.
-
-A plan that continues goes to the next phase if no bucket of a mix has samples left.
-"""
+"""Policy for a plan in which a bucket runs dry: reject it, cut it there, or continue without the bucket."""
 BLOCK = 1 << 12
 MOST_BUCKETS = 65_535
 

@@ -34,7 +34,7 @@ from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.formats.shards.shard import FOUND, ORIGINS
 from longcrawl.formats.shards.spec import FORMATS, KIND, STARTS
 from longcrawl.io import structured
-from longcrawl.io.file_systems import fetch, fetch_spans
+from longcrawl.io.file_systems import fetch, fetch_spans, open_ranges
 from longcrawl.io.files import reread_when_changed
 from longcrawl.io.stored_tables import DAMAGED, read_row, read_table
 from longcrawl.loading.collators import for_transformers
@@ -250,7 +250,9 @@ def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes
     """Read up to ``blocks`` samples of every part, including the first and the last bytes."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
     if not (parts and is_url(parts[0].path)):
-        yield from ((part, _read(part.path, spans)) for part, spans in zip(parts, places, strict=True))
+        for part, spans in zip(parts, places, strict=True):
+            file = open_ranges(part.path)
+            yield part, b"".join(file.read(start, stop - start) for start, stop in spans)
         return
     asked = [(part.path, *span) for part, spans in zip(parts, places, strict=True) for span in spans]
     contents = fetch_spans(asked)
@@ -262,15 +264,6 @@ def _places(size: int, blocks: int) -> list[tuple[int, int]]:
         return [(0, size)] if size else []
     starts = [(size - BLOCK) * block // (blocks - 1) for block in range(blocks)]
     return [(start, start + BLOCK) for start in starts]
-
-
-def _read(path: str, spans: Sequence[tuple[int, int]]) -> bytes:
-    with Path(path).open("rb", buffering=0) as opened:
-        parts = []
-        for start, stop in spans:
-            opened.seek(start)
-            parts.append(opened.read(stop - start))
-        return b"".join(parts)
 
 
 def sample_digests(array: SplitArray, mask: SplitArray | None) -> list[str | None]:

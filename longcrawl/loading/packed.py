@@ -327,7 +327,13 @@ class Packed(MixedFeed):
 
     def identity(self, position: int) -> dict[str, Any]:
         """Return the settings, data and packing of each bucket, and the digest of the draws before a position."""
-        return {**self._order, "curriculum up to here": self.plan.fingerprint(position)}
+        return {
+            **self.values_of("split", "max_length", "seed", "shuffle", "positions"),
+            "pad_token": self._padding,
+            "data": {name: bucket.data for name, bucket in self.buckets.items()},
+            "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
+            "curriculum up to here": self.plan.fingerprint(position),
+        }
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state and this feed, ignoring buckets without delivered samples."""
@@ -340,15 +346,6 @@ class Packed(MixedFeed):
         for name in sorted(drawn):
             changed += buckets[name].changes(data[name], packing.get(name))
         return changed
-
-    @cached_property
-    def _order(self) -> dict[str, Any]:
-        return {
-            **self.values_of("split", "max_length", "seed", "shuffle", "positions"),
-            "pad_token": self._padding,
-            "data": {name: bucket.data for name, bucket in self.buckets.items()},
-            "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
-        }
 
 
 def _folders_in(folder: Path) -> dict[str, Path]:

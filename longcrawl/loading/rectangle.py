@@ -218,20 +218,16 @@ class ChunkCache:
 
     def _decode(self, keys: Sequence[ChunkKey]) -> list[Chunk]:
         chunks: list[Chunk] = []
+        array, mask, flags = self._array, self._mask, list[Any]([None] * len(keys))
         try:
-            chunks = self._read(keys)
+            tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
+            if mask is not None:
+                alike = len(keys) > 1 and mask.layout.chunks_per_file == array.layout.chunks_per_file
+                flags = mask.read_chunks(keys) if alike else [mask.read_chunk(*key) for key in keys]
+            chunks = list(zip(tokens, flags, strict=True))
         finally:
             self._release(keys, chunks)
         return chunks
-
-    def _read(self, keys: Sequence[ChunkKey]) -> list[Chunk]:
-        array, mask = self._array, self._mask
-        tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
-        if mask is None:
-            return [(each, None) for each in tokens]
-        alike = len(keys) > 1 and mask.layout.chunks_per_file == array.layout.chunks_per_file
-        flags = mask.read_chunks(keys) if alike else [mask.read_chunk(*key) for key in keys]
-        return list(zip(tokens, flags, strict=True))
 
     def _release(self, keys: Sequence[ChunkKey], chunks: Sequence[Chunk] = ()) -> None:
         """Release claimed chunks to other threads, with their content if they were read."""

@@ -27,7 +27,7 @@ from longcrawl.formats.shards.spec import (
 )
 from longcrawl.io.block_checksums import SUFFIX, BlockChecksums, parse_checksums
 from longcrawl.io.file_systems import exists, fetch, information_of, size_of, sizes_of
-from longcrawl.io.files import match_files, write_text
+from longcrawl.io.files import match_files, write_text, writing
 from longcrawl.io.structured import load_json
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.tokens.packing import copy_windows
@@ -157,7 +157,11 @@ def read_paths(
     known, whole = _look(paths_file, paths, root, split, on_stale)
     if known and whole:
         return known
-    lock = _lockable(Path(f"{paths_file}.lock"))
+    lock = Path(f"{paths_file}.lock")
+    # With a wrong path, the lock would fail only after the timeout.
+    with writing(lock, LoaderError, "name a paths_file in a folder that can be written to"):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.open("ab").close()
     try:
         with filelock.FileLock(lock, timeout=LOCK_SECONDS):
             known, whole = _look(paths_file, paths, root, split, on_stale)
@@ -175,18 +179,6 @@ def read_paths(
         raise LoaderError(
             f"{lock} was held for {LOCK_SECONDS} s by another process: end that process, or remove the file"
         ) from waited
-
-
-def _lockable(lock: Path) -> Path:
-    """Create a lock file and its folder, so that a wrong path fails at once instead of after the timeout."""
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        lock.open("ab").close()
-    except OSError as denied:
-        raise LoaderError(
-            f"{lock} cannot be written ({denied.strerror}): name a paths_file in a folder that can be written to"
-        ) from denied
-    return lock
 
 
 def _look(
