@@ -73,10 +73,10 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             )
         kind = SOURCES.find(config_name)
         config = self.builder_configs[kind.name] = LongCrawlConfig(name=kind.name, version=VERSION)
-        for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # sources are dataclasses
-            setattr(config, field.name, field.default)
+        known = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # sources are dataclasses
+        for name, default in known.items():
+            setattr(config, name, default)
         given = {name: value for name, value in settings.items() if name not in ("data_dir", "data_files") or value}
-        known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]  # sources are dataclasses
         for name in given:
             if name not in _OF_DATASETS and name not in known:
                 raise SourceError(f"source {config_name!r} has no setting {name!r}; {known_names(known, name)}")
