@@ -23,7 +23,6 @@ from longcrawl.core.registry import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, Loss, LostRecords, OnBadFiles, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.io.file_systems import open_ranges
 from longcrawl.kernels.keyed_hash import KeyedOrder, file_order
 from longcrawl.loading.feed import Batch, Feed, Origin, Status, TokenFacts, data_changes, data_identity
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble
@@ -72,7 +71,9 @@ class Block:
         """Return the lines, without a byte order mark."""
         content = self.content
         if content is None:
-            content = open_ranges(self.part.files[0]).read(self.start, self.stop - self.start)
+            with Path(self.part.files[0]).open("rb") as opened:
+                opened.seek(self.start)
+                content = opened.read(self.stop - self.start)
             if len(content) < self.stop - self.start:
                 raise CorruptionError(f"{self.part.files[0]} was cut while it was read: open the feed again")
         return content if self.start else content.removeprefix(b"\xef\xbb\xbf")
