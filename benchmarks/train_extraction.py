@@ -12,8 +12,8 @@ folds, ``0.npz`` to ``4.npz``; all pages of a registered domain are in one fold,
 
 Each block should have the share of its words that an alignment with the annotated text matches: the longest common
 subsequence of words, in which runs of words count twice. A page counts as much as any other, and its blocks by the
-words to the power of 0.75. Scores of words of classes and texts are log-odds over pages; the rows of a page use scores
-from pages of other sites. Everything follows from the pages and ``SEED``.
+words to the power of 0.75; copies of a text count as one. Scores of words of classes and texts are log-odds over pages;
+the rows of a page use scores from pages of other sites. Everything follows from the pages and ``SEED``.
 """
 
 import argparse
@@ -56,6 +56,8 @@ TREES = {
 ROUNDS = 800
 LEVELS = 4
 """Elements around a block whose names are counted for it."""
+LEAST_COPIED = 5
+"""Least words of a text whose copies have one label."""
 SCORE_STEPS = 32
 """Scores are stored as whole numbers of this fraction of a unit."""
 MOST_CELLS = 1_500_000_000
@@ -79,6 +81,8 @@ class Blocks(NamedTuple):
     """Shape (blocks,): share of a block's words that are content."""
     words: npt.NDArray[np.int64]
     """Shape (blocks,): number of words."""
+    copies: npt.NDArray[np.int64]
+    """Shape (blocks,): number of blocks with the same text, 1 for texts of fewer than ``LEAST_COPIED`` words."""
     names: npt.NDArray[np.int64]
     """Shape (blocks, LEVELS * names): hashes of names around a block."""
     first: npt.NDArray[np.int64]
@@ -177,6 +181,18 @@ def label(blocks: Sequence[str], text: str) -> tuple[npt.NDArray[np.float64], np
     return np.bincount(np.repeat(np.arange(len(words)), counts), matched, len(words)) / np.maximum(counts, 1), counts
 
 
+def share_labels(blocks: Sequence[str], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Give copies of a text the label of the best, since an alignment matches only one; return their numbers."""
+    known = defaultdict[str, list[int]](list)
+    for number, block in enumerate(blocks):
+        if len(re.findall(r"\w+", block)) >= LEAST_COPIED:
+            known[block].append(number)
+    copies = np.ones(len(blocks), np.int64)
+    for numbers in known.values():
+        copies[numbers], wanted[numbers] = len(numbers), wanted[numbers].max()
+    return copies
+
+
 @allocating
 def first_words(tree: Any, blocks: int) -> Any:
     words = np.zeros((blocks, FIRST_WORDS), np.int64)
@@ -212,7 +228,8 @@ class Reader:
         for _ in range(LEVELS):
             names.append(tree.names[around])
             around = tree.elements[around, PARENT]
-        return Blocks(*labelled, np.concatenate(names, 1).astype(np.int64), first_words(tree, count))
+        copies = share_labels(texts, labelled[0])
+        return Blocks(*labelled, copies, np.concatenate(names, 1).astype(np.int64), first_words(tree, count))
 
     def rows(self, sample: Sample, scores: Scores) -> npt.NDArray[np.float32]:
         """Return the features of the blocks of a page, shape (blocks, features)."""
@@ -261,7 +278,7 @@ def train(rows: Sequence[Any], blocks: Sequence[Blocks]) -> list[dict[str, Any]]
     """Return the trees of a model."""
     import lightgbm
 
-    weights = [(page.words + 1.0) ** 0.75 for page in blocks]
+    weights = [(page.words + 1.0) ** 0.75 / page.copies for page in blocks]
     weight = np.concatenate([50 * each / each.sum() for each in weights])
     wanted = np.concatenate([page.wanted for page in blocks])
     data = lightgbm.Dataset(np.concatenate(rows), wanted, weight=weight)

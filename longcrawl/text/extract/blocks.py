@@ -2,7 +2,8 @@
 
 A page is divided into blocks of text in reading order. Trees of decisions give each block a probability from its
 ``features``; rows of tables, lists, code and quotations get the one of all their text, so that they are kept or removed
-whole. The threshold is chosen for each page: it is the one that maximises the F1 to expect of the kept text.
+whole. A text that a page has twice is kept once. The threshold is chosen for each page: it is the one that maximises
+the F1 to expect of the kept text.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -32,6 +33,7 @@ from longcrawl.text.extract.html import (
     STOP,
     TAG,
     TAGS,
+    WORDS,
     Bytes,
     Markup,
     Tree,
@@ -149,6 +151,12 @@ _WHOLE = np.array([name in ("ul", "ol", "dl", "pre", "blockquote", "figcaption")
 """Elements that are kept or removed whole."""
 _LARGEST_CELL, _LARGEST_UNIT = 1000, 8000
 """Most bytes of a cell of data, and of a list or quotation that is kept or removed whole; larger ones are layout."""
+_LEAST_WORDS, _LEAST_WORDS_OF_UNIT = 5, 20
+"""Least words of a block, and of one in a list, quotation or code, that is not repeated."""
+_BYTES_PER_WORD = 12
+"""Bytes that count as a word there, for scripts without spaces."""
+MOST_ODDS = 8.0
+"""Bound of the absolute log-odds of a block."""
 _BINS, _BIN_WIDTH = 256, 0.05
 """Number and width of the steps of log-odds, around 0, of which one is chosen as the threshold."""
 
@@ -199,11 +207,12 @@ def _table_of(tree: Tree, row: int) -> int:
 
 
 @allocating
-def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> None:
-    """Set the log-odds of all blocks of a unit to those of their mean probability, by bytes.
+def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> Any:
+    """Set the log-odds of all blocks of a unit to those of their mean probability, by bytes; return who is in a unit.
 
     Units are tables of data, else their rows; lists, quotations, code and captions. The outermost one counts.
     """
+    united = np.zeros(len(odds), np.bool_)
     content = np.zeros(len(odds) + 1)
     for number in range(len(odds)):
         content[number + 1] = content[number] + _chance(odds[number]) * (page.size[number + 1] - page.size[number])
@@ -227,8 +236,43 @@ def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> Non
             mean = (content[last] - content[first]) / size
             even = np.log(mean / (1 - mean))
             for number in range(first, last):
-                odds[number] = even
+                odds[number], united[number] = even, True
             stop = last
+    return united
+
+
+@compiled
+def _same_text(tree: Tree, number: int, other: int) -> bool:
+    at, end, shift = tree.blocks[number, BEGIN], tree.blocks[number, END], tree.blocks[other, BEGIN]
+    same = tree.blocks[other, END] - shift == end - at
+    shift -= at
+    while same and at < end:
+        same = tree.text[at] == tree.text[at + shift]
+        at += 1
+    return same
+
+
+@allocating
+def drop_copies(tree: Tree, page: Page, cells: Cells, united: Any, odds: Any) -> None:
+    """Set the log-odds of all copies of a text but the likeliest to the least.
+
+    Pages have text twice for wide and narrow screens, in carousels and in quotations. Cells and short texts may repeat,
+    and so may siblings, as a refrain does.
+    """
+    best = np.full(len(odds), -1, np.int64)
+    for number in range(len(odds)):
+        first, element = page.original[number], tree.blocks[number, ELEMENT]
+        least = _LEAST_WORDS_OF_UNIT if united[number] else _LEAST_WORDS
+        size = tree.blocks[number, END] - tree.blocks[number, BEGIN]
+        short = tree.blocks[number, WORDS] < least and size < _BYTES_PER_WORD * least
+        if page.copies[number] == 1 or short or cells.row[element] >= 0 or not _same_text(tree, number, first):
+            continue
+        known = best[first]
+        if known < 0 or odds[number] > odds[known]:
+            best[first] = number
+        parent = tree.elements[element, PARENT]
+        if known >= 0 and tree.elements[tree.blocks[known, ELEMENT], PARENT] != parent:
+            odds[known if best[first] == number else number] = -MOST_ODDS
 
 
 @allocating
@@ -288,8 +332,9 @@ def judge(tree: Tree, elements: int, blocks: int, kinds: int, model: Model) -> t
     _add_trees(tree, page, reach, model.trees, 0, count, np.arange(blocks), odds)
     unsure = np.flatnonzero((odds > -SURE) & (odds < SURE))
     _add_trees(tree, page, reach, model.trees, count, len(model.trees.roots), unsure, odds)
-    odds[:] = np.minimum(np.maximum(odds, -8.0), 8.0)
-    unite(tree, elements, page, cells, odds)
+    odds[:] = np.minimum(np.maximum(odds, -MOST_ODDS), MOST_ODDS)
+    united = unite(tree, elements, page, cells, odds)
+    drop_copies(tree, page, cells, united, odds)
     return odds, page, cells
 
 

@@ -136,6 +136,8 @@ class Page(NamedTuple):
     """Shape (blocks,): number of currency signs."""
     copies: npt.NDArray[np.int32]
     """Shape (blocks,): number of blocks with the same text."""
+    original: npt.NDArray[np.int32]
+    """Shape (blocks,): the first block with the same length and beginning."""
     near: npt.NDArray[np.int8]
     """Shape (elements, near): levels up to the next element with each tag or group, ``FAR`` at most."""
     in_core: npt.NDArray[np.bool_]
@@ -332,7 +334,7 @@ def _find_paths(tree: Tree, blocks: int, page: Page, keys: Any) -> None:
 
 
 @compiled
-def _find_copies(tree: Tree, blocks: int, page: Page, keys: Any, counts: Any, slots: Any) -> None:
+def _find_copies(tree: Tree, blocks: int, page: Page, keys: Any, counts: Any, firsts: Any, slots: Any) -> None:
     for number in range(blocks):
         begin, end = tree.blocks[number, BEGIN], tree.blocks[number, END]
         key = _U(FNV) ^ _U(end - begin)
@@ -341,9 +343,11 @@ def _find_copies(tree: Tree, blocks: int, page: Page, keys: Any, counts: Any, sl
         slot = slot_of(keys, key | _U(1))
         keys[slot] = key | _U(1)
         slots[number] = slot
+        if counts[slot] == 0:
+            firsts[slot] = number
         counts[slot] += 1
     for number in range(blocks):
-        page.copies[number] = counts[slots[number]]
+        page.copies[number], page.original[number] = counts[slots[number]], firsts[slots[number]]
 
 
 @compiled
@@ -404,6 +408,7 @@ def study(tree: Tree, elements: int, blocks: int, kinds: int, scores: Scores) ->
         np.zeros(blocks, np.float32),
         np.zeros(blocks, np.int8),
         np.zeros(blocks, np.int32),
+        np.zeros(blocks, np.int32),
         np.empty((elements, _NEAR), np.int8),
         np.zeros(elements, np.bool_),
         np.zeros((elements, 4), np.float32),
@@ -421,7 +426,8 @@ def study(tree: Tree, elements: int, blocks: int, kinds: int, scores: Scores) ->
     _score_words(tree, blocks, scores, page, np.zeros(FIRST_WORDS, np.int64))
     _add_sums(tree, elements, blocks, page, np.zeros(blocks + 1), np.zeros(elements, np.bool_))
     _look_around(tree, elements, blocks, page)
-    _find_copies(tree, blocks, page, np.zeros(cells, np.uint64), np.zeros(cells, np.int32), np.zeros(blocks, np.int64))
+    keys, counts, firsts = np.zeros(cells, np.uint64), np.zeros(cells, np.int32), np.zeros(cells, np.int32)
+    _find_copies(tree, blocks, page, keys, counts, firsts, np.zeros(blocks, np.int64))
     _find_groups(tree, elements, page, np.zeros(slots, np.uint64))
     _find_paths(tree, blocks, page, np.zeros(cells, np.uint64))
     _describe_page(tree, elements, blocks, page)

@@ -232,7 +232,7 @@ class ExtractText(Edit):
     """
 
     rewrites = "text"
-    code_version: ClassVar[str] = "5"
+    code_version: ClassVar[str] = "6"
     only_with: ClassVar[Conditions] = MappingProxyType(
         {
             "favor": {"engine": ("trafilatura", "blocks")},

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -251,7 +252,10 @@ def test_trees_of_any_shape_are_added_up_as_a_naive_walk_does(data):
 
 
 SENTENCE = "It took them {} days, and nobody had expected that it would, as the river was low."
-STORY = "".join(f"<p>{SENTENCE.format(number)}</p>" for number in range(9))
+STORY, SECOND, THIRD, FOURTH = (
+    "".join(f"<p>{SENTENCE.format(number)}</p>" for number in range(first, first + 9)) for first in (0, 9, 18, 27)
+)
+"""Nine paragraphs each, none of them twice."""
 FAVORS = ("precision", "balanced", "recall")
 
 
@@ -262,14 +266,14 @@ def extracted(page: str, favor: str = "precision") -> str:
 def test_lists_and_tables_are_written_as_such():
     items = "<ul><li><p>First, the boats were brought.</p><p>They leaked, too.</p><li>Then, the cellars.</ul>"
     cells = "<table><tr><td>The lower town, in metres.<td>2.5, or more.<tr><td>The upper town, none.</table>"
-    text = extracted(f"<html><body><main><article>{STORY}{items}{STORY}{cells}{STORY}</article></main></body></html>")
+    text = extracted(f"<html><body><main><article>{STORY}{items}{SECOND}{cells}{THIRD}</article></main></body></html>")
     assert "\n- First, the boats were brought.\nThey leaked, too.\n- Then, the cellars.\n" in text
     assert "\nThe lower town, in metres. | 2.5, or more.\nThe upper town, none.\n" in text
 
 
 def test_empty_cells_and_paragraphs_in_cells_keep_the_columns():
     rows = "<tr><td><td>2020<td>2021<tr><td>Boats<td><td><p>12</p><p>old</p>"
-    text = extracted(f"<html><body><main><article>{STORY}<table>{rows}</table>{STORY}</article></main></body></html>")
+    text = extracted(f"<html><body><main><article>{STORY}<table>{rows}</table>{SECOND}</article></main></body></html>")
     assert "\n| 2020 | 2021\nBoats |  | 12 old\n" in text
 
 
@@ -281,7 +285,7 @@ def test_rows_lists_and_code_are_kept_or_removed_whole(count, favor):
     items = [f"Item {number}" for number in range(count)]
     nested = "<ul>" + "".join(f"<li>{item}<ul><li>Part of {item}</ul>" for item in items) + "</ul>"
     code = "\n".join(f"    call({number})" for number in range(count))
-    page = f"<article>{STORY}<table>{table}</table>{STORY}{nested}{STORY}<pre>{code}</pre>{STORY}</article>"
+    page = f"<article>{STORY}<table>{table}</table>{SECOND}{nested}{THIRD}<pre>{code}</pre>{FOURTH}</article>"
     lines = extracted(page, favor).split("\n")
     assert len(set(rows) & set(lines)) in (0, count)
     assert not any(line in ("1990", "1990 | 0") for line in lines)
@@ -290,6 +294,41 @@ def test_rows_lists_and_code_are_kept_or_removed_whole(count, favor):
         {f"- {item}" for item in items} & set(lines)
     )
     assert len(set(code.split("\n")) & {f"    {line.strip()}" for line in lines}) in (0, count)
+
+
+LONG = "one day in May the boats of the whole harbour lay dry, and the crews went home on foot by the old road"
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(("p", "li", "td")), st.sampled_from((LONG, LONG[:32], LONG[:8]))), max_size=9)
+)
+def test_a_text_that_is_long_enough_comes_once(pieces):
+    wrap = {"p": "<div><p>{}</div>", "li": "<ul><li>{}<li>Item</ul>", "td": "<table><tr><td>{}<td>12</table>"}
+    least = {"p": 5, "li": 20, "td": 99}
+    page = f"<article>{STORY}{''.join(wrap[kind].format(text) for kind, text in pieces)}{SECOND}</article>"
+    read = blocks.read_blocks(page, "recall")
+    kept = Counter(block.text for block in read if block.kept)
+    once = {text for kind, text in pieces if len(text.split()) >= least[kind]}
+    free = Counter(text for kind, text in pieces if len(text.split()) < least[kind])
+    assert all(kept[text] <= (text in once) + free[text] for _, text in pieces)
+    assert Counter(block.text for block in read if block.text == LONG) == Counter(
+        text for _, text in pieces if text == LONG
+    )
+
+
+def test_siblings_may_repeat():
+    refrain = "<p>And down came the rain on the old road again.</p>"
+    song = "".join(f"<p>{SENTENCE.format(number)}</p>{refrain}" for number in range(9))
+    assert extracted(f"<html><body><article>{song}</article></body></html>").count("down came the rain") == 9
+
+
+def test_the_likeliest_copy_of_a_text_is_kept():
+    menu = "".join(f"<li><a href=/{day}>{SENTENCE.format(day)}</a></li>" for day in range(9))
+    text = extracted(
+        f"<html><body><nav class=menu><ul>{menu}</ul></nav><article>{STORY}{SECOND}</article></body></html>"
+    )
+    assert text.split("\n") == [SENTENCE.format(day) for day in range(18)]
 
 
 @settings(max_examples=20, deadline=None)
@@ -322,7 +361,7 @@ def test_each_favor_keeps_all_that_the_stricter_one_keeps(pieces):
 @pytest.mark.parametrize("favor", FAVORS)
 def test_hidden_text_is_never_content(hidden, favor):
     spam = hidden.format("Cheap pills at the best price, without a prescription, and delivered to your door.")
-    text = extracted(f"<html><body><article>{STORY}{spam}{STORY}</article></body></html>", favor)
+    text = extracted(f"<html><body><article>{STORY}{spam}{SECOND}</article></body></html>", favor)
     assert "pills" not in text
     assert text.count("It took them") == 18
 
