@@ -178,8 +178,7 @@ class InformationGain(ModelScore):
 
 Ids = npt.NDArray[np.int64]
 Pair = tuple[int, int]
-SPANS = "longcrawl_spans"
-"""Name under which :func:`_attend` is registered with transformers."""
+SPANS = "longcrawl_spans"  # name under which :func:`_attend` is registered with transformers
 _asked = threading.local()
 
 

@@ -5,11 +5,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.places import no_places
 from longcrawl.core.registry import Conditions
-from longcrawl.core.stages import Check, Edit, Edited, Stage, column, stage, with_column
+from longcrawl.core.stages import Check, Edit, Stage, column, stage, with_column
 from longcrawl.dedup.ngrams import NGRAM_FACTOR, hash_units
 from longcrawl.errors import StageError, listed, unreadable
 from longcrawl.io.files import reread_when_changed
@@ -32,18 +31,13 @@ from longcrawl.kernels.texts import valid_texts
 Wide = npt.NDArray[np.uint64]
 
 _U = np.uint64
-GRAM = 5
-"""Words of a passage that counts as repeated verbatim."""
+GRAM = 5  # words of a passage that counts as repeated verbatim
 COMMON, FREQUENT = 0.2, 0.1
 """Greatest shares of pieces with a word that counts: for distant context, and for interleaving."""
-LAST = 8
-"""Earlier occurrences of a word to which gaps are counted."""
-LAG = 4
-"""Bins from a gap to twice the gap."""
-FIRST = 5
-"""Windows of distant context that the first measured window has."""
-FEWEST = 100
-"""Least number of gaps in the bins that are compared."""
+LAST = 8  # earlier occurrences of a word to which gaps are counted
+LAG = 4  # bins from a gap to twice the gap
+FIRST = 5  # windows of distant context that the first measured window has
+FEWEST = 100  # least number of gaps in the bins that are compared
 _FACTOR = _U(NGRAM_FACTOR)
 
 
@@ -331,15 +325,11 @@ def measure(
 CRAWL = "crawl"
 COLUMN = "long_range"
 MEASURES = ("score", "far_words", "interleaving", "repetition")
-FEWEST_WINDOWS = 12
-"""Least number of windows in a measured document: shorter ones have hardly any distant context."""
-SHORTEST, LONGEST = 16, 16_384
-"""Range of gaps, in words, that are compared to detect two alternating texts."""
+FEWEST_WINDOWS = 12  # least number of windows in a measured document: shorter ones have hardly any distant context
+SHORTEST, LONGEST = 16, 16_384  # range of gaps, in words, that are compared to detect two alternating texts
 BINS = 40
-PIECE = 2_000
-"""Greatest number of words in a piece; only documents longer than this are remembered as learnt from."""
-MOST_WORDS = 1 << 21
-"""Number of words that are kept, those in most pieces; all others count as words that never occur."""
+PIECE = 2_000  # greatest number of words in a piece; only documents longer than this are remembered as learnt from
+MOST_WORDS = 1 << 21  # number of words that are kept, those in most pieces; all others count as words that never occur
 SCHEMA = pa.schema([("word", pa.uint64()), ("pieces", pa.uint32())])
 _ABOUT = (b"pieces", b"words", b"documents", SEAL.encode())
 
@@ -348,15 +338,11 @@ _ABOUT = (b"pieces", b"words", b"documents", SEAL.encode())
 class WordStatistics:
     """Number of pieces of a crawl in which each word occurs."""
 
-    words: Wide
-    """Hashes, in increasing order."""
-    counts: npt.NDArray[np.uint32]
-    """Number of pieces with each word, at least two."""
+    words: Wide  # hashes, in increasing order
+    counts: npt.NDArray[np.uint32]  # number of pieces with each word, at least two
     pieces: int
-    length: float
-    """Mean number of words of a piece."""
-    documents: Wide
-    """Hashes of documents with several pieces, in increasing order, with repetitions."""
+    length: float  # mean number of words of a piece
+    documents: Wide  # hashes of documents with several pieces, in increasing order, with repetitions
 
     @property
     def digest(self) -> str:
@@ -364,6 +350,14 @@ class WordStatistics:
         about = f"{self.pieces} {self.length!r} {len(self.words)} "
         columns = (self.words.astype("<u8"), self.counts.astype("<u4"), self.documents.astype("<u8"))
         return sha256(about.encode() + b"".join(each.tobytes() for each in columns)).hexdigest()
+
+    @cached_property
+    def table(self) -> tuple[Wide, npt.NDArray[np.uint32]]:
+        """Hash table of the words for kernels: their keys, and their counts."""
+        slots = 1 << (2 * len(self.words)).bit_length()
+        keys, counts = np.zeros(slots, np.uint64), np.zeros(slots, np.uint32)
+        fill_table(self.words, self.counts, keys, counts)
+        return keys, counts
 
     def save(self, path: str | Path) -> None:
         """Write a parquet file for ``LexicalDependency(statistics=path)``."""
@@ -412,6 +406,7 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
     return WordStatistics(words, counts.astype(np.uint32), pieces, total / pieces, np.sort(np.concatenate(documents)))
 
 
+@reread_when_changed(2)
 def read_statistics(path: str) -> WordStatistics:
     """Read statistics from a file written by :meth:`WordStatistics.save`, and check them."""
     fix = "write it again with lc.long.count_words([table]).save(path)"
@@ -543,45 +538,21 @@ class LexicalDependency(LearnsWords, Edit):
             checks.append(Check("min_score", score, passes, self.min_score, "at_least"))
         return with_column(table, COLUMN, found), checks
 
-    def trace(self, table: pa.Table) -> Edited:
-        """Add the column; texts do not change."""
-        return Edited(*self.edit(table), no_places())
-
     def measures(self, texts: pa.Array) -> pa.StructArray:
         """Return the measures of valid large strings."""
         self.check_fitted()
-        known = look_up(self.statistics)
+        known = read_statistics(self.statistics)
         units, bounds = hash_units(texts, None)
         mine = _documents(units, bounds)
         times = np.searchsorted(known.documents, mine, "right") - np.searchsorted(known.documents, mine)
         out = np.empty((len(texts), 3), np.float64)
-        counts = (known.keys, known.counts, known.pieces, known.length)
+        counts = (*known.table, known.pieces, known.length)
         measure(units, bounds, times, *counts, PIECE, self.window, self.near, *_bins(), out)
         far, interleaving, repetition = out.T
         score = far * np.sqrt(1 - repetition) * np.exp(-3 * interleaving)
         columns = [pa.array(np.ascontiguousarray(each)) for each in (score, far, interleaving, repetition)]
         short = pa.array(np.diff(bounds) < FEWEST_WINDOWS * self.window)
         return pa.StructArray.from_arrays(columns, list(MEASURES), mask=short)
-
-
-class Lookup(NamedTuple):
-    """Statistics as a hash table for kernels."""
-
-    keys: Wide
-    counts: npt.NDArray[np.uint32]
-    pieces: int
-    length: float
-    documents: Wide
-
-
-@reread_when_changed(2)
-def look_up(path: str) -> Lookup:
-    """Read the statistics of a file into a hash table."""
-    found = read_statistics(path)
-    slots = 1 << (2 * len(found.words)).bit_length()
-    keys, counts = np.zeros(slots, np.uint64), np.zeros(slots, np.uint32)
-    fill_table(found.words, found.counts, keys, counts)
-    return Lookup(keys, counts, found.pieces, found.length, found.documents)
 
 
 @cache

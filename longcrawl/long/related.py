@@ -45,25 +45,20 @@ from longcrawl.kernels import term_vectors
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.term_vectors import NORM, Graph, TermVectors
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
-from longcrawl.long.lexical import CRAWL, LearnsWords, look_up, select_terms
+from longcrawl.long.lexical import CRAWL, LearnsWords, read_statistics, select_terms
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
 
-TERMS = 32
-"""Words that represent a document."""
-COMMON = 0.2
-"""Greatest share of pieces in which a term may occur; more common words do not characterise a document."""
-KEYWORD = 0.002
-"""Least share of pieces in which a document's keyword occurs, if one of its words is that common."""
+TERMS = 32  # words that represent a document
+COMMON = 0.2  # greatest share of pieces in which a term may occur; more common words do not characterise a document
+KEYWORD = 0.002  # least share of pieces in which a document's keyword occurs, if one of its words is that common
 MIN_HASH = MinHash(bands=16, rows=8, unit="word")
 """Stage whose samples of hash values are compared to find near duplicates."""
 SIMILAR = 0.5
 """Least share of equal n-grams of five words at which two documents are near duplicates, within 0.05 (one s.e.)."""
-BANDS, BITS = 32, 10
-"""Groups of signs of random projections by which candidate vectors are found, and signs in a group."""
-LENGTH = 1 << 10
-"""Norm to which vectors are scaled before they are rounded to whole numbers."""
+BANDS, BITS = 32, 10  # groups of signs of random projections by which candidate vectors are found, and signs in a group
+LENGTH = 1 << 10  # norm to which vectors are scaled before they are rounded to whole numbers
 ORDERED = pa.schema([(DOCUMENT, pa.int64()), ("id", pa.string()), (SORT_KEY, pa.uint64())])
 """Schema of the result: the position of each document in the order."""
 
@@ -266,14 +261,13 @@ class Related(LearnsWords, SpanSurvey):
         return valid_texts(column(table, "text", self.name), self.name)
 
     def _words(self, table: pa.Table) -> dict[str, Any]:
-        known = look_up(self.statistics)
+        known = read_statistics(self.statistics)
         units, bounds = hash_units(self._texts(table), None)
         documents = len(bounds) - 1
         ends, keywords = np.empty(documents + 1, np.int64), np.empty(documents, np.uint64)
         terms, weights = np.empty(documents * TERMS, np.uint32), np.empty(documents * TERMS, np.uint16)
-        select_terms(
-            units, bounds, known.keys, known.counts, known.pieces, COMMON, KEYWORD, NORM, ends, terms, weights, keywords
-        )
+        asked = (*known.table, known.pieces, COMMON, KEYWORD, NORM)
+        select_terms(units, bounds, *asked, ends, terms, weights, keywords)
         return {**_term_lists(ends, terms[: ends[-1]], weights[: ends[-1]]), "keyword": keywords}
 
     def _vectors(self, table: pa.Table, name: str) -> npt.NDArray[np.float64]:

@@ -242,7 +242,7 @@ def test_statistics_that_were_changed_are_one_sentence(tmp_path):
         changed[chance.randrange(4, len(whole) - 4)] ^= 1 << chance.randrange(8)
         path.write_bytes(changed)
         try:
-            assert lexical.read_statistics(str(path)).digest == read.digest
+            assert lexical.read_statistics.__wrapped__(str(path)).digest == read.digest  # not the cached ones
         except StageError as wrong:
             assert "write it again with lc.long.count_words" in str(wrong)  # noqa: PT017  # either is right
     for other in (
