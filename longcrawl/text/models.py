@@ -95,32 +95,6 @@ def _digest_model(model: Any, tokenizer: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def model_folder(model: str) -> Path:
-    """Return the folder of a model, given its path or Hub id, fetched if necessary; StageError if there is none."""
-    return _local(model) or _fetch(model)
-
-
-def model_files(model: str) -> tuple[str, ...]:
-    """Return the folder of a model for :meth:`Stage.files`, or nothing if a Hub model has not been fetched yet."""
-    from huggingface_hub import snapshot_download
-
-    folder = _local(model)
-    if folder is None:
-        with suppress(OSError, ValueError):
-            folder = Path(snapshot_download(model, allow_patterns=list(FILES), local_files_only=True))
-    return () if folder is None else (str(folder),)
-
-
-def model_materials(model: str) -> dict[str, dict[str, Any]]:
-    """Return the architecture of a model and the digest of its files, for :meth:`Stage.materials`."""
-    found = {}
-    for folder in model_files(model):
-        kinds = read_config(folder).get("architectures")
-        about = ", ".join(map(str, kinds)) if kinds and isinstance(kinds, list) else "a model of transformers"
-        found[model] = {"about": about, "sha256": content_digest(folder)}
-    return found
-
-
 def _local(model: str) -> Path | None:
     path = Path(model).expanduser()
     if (path / "config.json").is_file():
@@ -167,11 +141,6 @@ def has_tokenizer(folder: str) -> bool:
 
 MARKS = ("base_model", "fc_dropout", "id2label")
 """Keys in ``config.json`` of NeMo Curator's classifiers: a model with a linear layer on its first token."""
-
-
-def has_head(folder: str) -> bool:
-    """Return whether a folder has a classifier in the layout of NeMo Curator's."""
-    return all(mark in read_config(folder) for mark in MARKS)
 
 
 def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list[str]]:
@@ -234,12 +203,10 @@ def load_model(
     # MKL's per-thread memory makes forked workers hang, as they do not have their parent's threads.
     os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
     try:
-        import torch
+        _spare_cuda()
     except ImportError as missing:
         raise StageError(f'the model {model!r} needs torch: pip install "longcrawl[torch]"') from missing
-    if not isinstance(torch.cuda.is_current_stream_capturing, _WhereInUse):
-        torch.cuda.is_current_stream_capturing = _WhereInUse(torch.cuda.is_current_stream_capturing)
-    return _load(str(model_folder(model)), task, device, dtype, attention)
+    return _load(str(_local(model) or _fetch(model)), task, device, dtype, attention)
 
 
 @reread_when_changed(2)
@@ -251,7 +218,7 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
         raise StageError(f"{folder} has no tokenizer: save it there with tokenizer.save_pretrained(FOLDER)")
     kind = AutoModelForCausalLM if task == "causal" else AutoModelForSequenceClassification
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    headed = task == "classifier" and has_head(folder)
+    headed = task == "classifier" and read_config(folder).keys() >= set(MARKS)
     try:
         with _quiet():
             if headed:
@@ -298,19 +265,16 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@dataclass(frozen=True)
-class _WhereInUse:
-    """Replacement for ``torch.cuda.is_current_stream_capturing``, which transformers calls even on a CPU.
+def _spare_cuda() -> None:
+    """Keep ``torch.cuda.is_current_stream_capturing`` from initialising CUDA, which forked processes cannot use then.
 
-    The original initialises CUDA, which forked processes cannot use afterwards.
+    transformers calls it even on a CPU.
     """
+    import torch
 
-    asked: Callable[[], bool]
-
-    def __call__(self) -> bool:
-        import torch
-
-        return torch.cuda.is_initialized() and self.asked()
+    asked = torch.cuda.is_current_stream_capturing
+    if asked.__module__ != __name__:
+        torch.cuda.is_current_stream_capturing = lambda: torch.cuda.is_initialized() and asked()
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,12 +510,23 @@ class OfModel:
         return getattr(self, "device", "cpu") != "cpu" and has_gpu()
 
     def files(self) -> tuple[str, ...]:
-        """Return the folder of the model."""
-        return model_files(self.model)
+        """Return the folder of the model, or nothing if a model of the Hub has not been fetched yet."""
+        from huggingface_hub import snapshot_download
+
+        folder = _local(self.model)
+        if folder is None:
+            with suppress(OSError, ValueError):
+                folder = Path(snapshot_download(self.model, allow_patterns=list(FILES), local_files_only=True))
+        return () if folder is None else (str(folder),)
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Return the architecture of the model and the digest of its files."""
-        return model_materials(self.model)
+        found = {}
+        for folder in self.files():
+            kinds = read_config(folder).get("architectures")
+            about = ", ".join(map(str, kinds)) if kinds and isinstance(kinds, list) else "a model of transformers"
+            found[self.model] = {"about": about, "sha256": content_digest(folder)}
+        return found
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
-from longcrawl.text.models import has_gpu, load_model, model_files, model_folder, model_materials, name_model
+from longcrawl.text.models import has_gpu, load_model, name_model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -45,7 +45,7 @@ def test_a_folder_is_loaded_in_evaluation_mode_once_until_its_files_change(folde
     loaded = load_model(str(folder), "causal", "cpu")
     assert loaded is load_model(str(folder), "causal", "cpu")
     assert (loaded.module.training, loaded.longest, str(loaded.device)) == (False, 64, "cpu")
-    before = content_digest(str(model_folder(str(folder))))
+    before = content_digest(str(folder))
     tiny_models.tiny(seed=1)[0].save_pretrained(folder)
     assert content_digest(str(folder)) != before
     other = load_model(str(folder), "causal", "cpu")
@@ -239,9 +239,9 @@ def test_a_tokenizer_of_more_ids_than_the_model_is_one_sentence(tmp_path, tiny_m
 def test_a_cut_or_odd_configuration_is_one_sentence(folder, content):
     (folder / "config.json").write_bytes(content)
     with pytest.raises(StageError, match=r"config\.json (cannot be read|holds no JSON object).*: save the model with"):
-        model_materials(str(folder))
+        lc.text.SequenceClassifier(str(folder)).materials()
     (folder / "config.json").write_text('{"architectures": 3}')
-    assert model_materials(str(folder))[str(folder)]["about"] == "a model of transformers"
+    assert lc.text.SequenceClassifier(str(folder)).materials()[str(folder)]["about"] == "a model of transformers"
 
 
 def test_a_classifier_answers_with_its_labels(tmp_path, tiny_models):
@@ -261,10 +261,12 @@ def test_a_model_of_the_hub_that_was_fetched_is_found_without_a_network(folder, 
     shutil.copytree(folder, cached / "snapshots" / ("0" * 40))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert model_files("me/tiny") == (str(cached / "snapshots" / ("0" * 40)),)
+    assert lc.text.SequenceClassifier("me/tiny").files() == (str(cached / "snapshots" / ("0" * 40)),)
     assert load_model("me/tiny", "causal", "cpu").longest == 64
     digest = content_digest(str(folder))
-    assert model_materials("me/tiny") == {"me/tiny": {"about": "GPT2LMHeadModel", "sha256": digest}}
+    assert lc.text.SequenceClassifier("me/tiny").materials() == {
+        "me/tiny": {"about": "GPT2LMHeadModel", "sha256": digest}
+    }
 
 
 def test_bfloat16_answers_nearly_as_float32(folder):
