@@ -4,7 +4,6 @@
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: FBT001, SIM110
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import UNLISTED_SPACE, LineChange
-from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.core.stages import Check, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.code_points import NUMERIC, SENTENCE_END, SPACE, WORD, load_characters
@@ -32,7 +31,15 @@ from longcrawl.kernels.texts import (
     valid_texts,
 )
 from longcrawl.text.languages import Languages, find_language, places_of_languages
-from longcrawl.text.line_places import Record, line_change, locate_lines, log_line, make_buffers, shift_lines
+from longcrawl.text.line_places import (
+    Record,
+    RecordedEdit,
+    line_change,
+    locate_lines,
+    log_line,
+    make_buffers,
+    shift_lines,
+)
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
@@ -383,7 +390,7 @@ _OUT_OF_REACH = np.iinfo(np.int64).max
 
 
 @stage
-class C4Quality(Edit):
+class C4Quality(RecordedEdit):
     r"""Keep the lines that C4 keeps, and the documents that have enough of them.
 
     A line is kept if it
@@ -468,19 +475,11 @@ class C4Quality(Edit):
         """Read the word list and compile the kernels; raise StageError if the list cannot be read."""
         self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Remove lines from the column ``text``, and check every document."""
-        edited = self._clean(table, record="nothing")
-        return edited.documents, edited.checks
-
-    def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list the removed lines and the lines that lost citation marks.
+    def edit_and_record(self, table: pa.Table, record: Record) -> Edited:
+        """Remove lines from the column ``text``, check every document, and list removed lines and lost citation marks.
 
         Consecutive lines removed by the same rule are one place. Changes to white space are not listed.
         """
-        return self._clean(table, record="places")
-
-    def _clean(self, table: pa.Table, record: Record) -> Edited:
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         made = make_buffers(texts, record)

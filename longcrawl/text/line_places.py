@@ -1,10 +1,11 @@
-"""Character positions of the lines that kernels edited or removed."""
+"""Edits that list the places they change, and the character positions of lines that kernels edited or removed."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value"
 # ruff: noqa: FBT001
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.places import LineChange, make_places, no_places
+from longcrawl.core.stages import Check, Edit, Edited
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import SHORT, count_characters, text_buffers
 
@@ -101,7 +103,23 @@ def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int,
 Longs = npt.NDArray[np.int64]
 
 LOGGED = 6  # number of columns of a log: line number, start and stop in the texts, start and stop in the output, rule
-Record = Literal["places", "nothing"]  # what an edit of lines records: the places that it changes, or nothing
+Record = Literal["places", "nothing"]  # what an edit records: the places that it changes, or nothing
+
+
+class RecordedEdit(Edit):
+    """Base class of edits that list the places they change only if asked to."""
+
+    @abstractmethod
+    def edit_and_record(self, table: pa.Table, record: Record) -> Edited:
+        """Edit a batch and measure every rule on it; the places are empty if ``record`` is "nothing"."""
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Edit a batch of documents, and measure every rule on it."""
+        return self.edit_and_record(table, "nothing")[:2]
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list the changed places."""
+        return self.edit_and_record(table, "places")
 
 
 class Buffers(NamedTuple):

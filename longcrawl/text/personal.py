@@ -10,7 +10,6 @@ run only there and read a bounded number of bytes around them, so time is linear
 
 import string
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from longcrawl.core.places import TAG, list_by_document, make_places, no_places
 from longcrawl.core.registry import Conditions, preset_fields
-from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.core.stages import Check, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.memory import find_ats, find_colons, find_digits, lowest_bit
@@ -33,6 +32,7 @@ from longcrawl.kernels.texts import (
     text_column,
     valid_texts,
 )
+from longcrawl.text.line_places import Record, RecordedEdit
 
 Bytes = npt.NDArray[np.uint8]
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
@@ -782,6 +782,9 @@ _LENGTHS = (
     "QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
 """Country codes, each followed by the length of its account numbers, as registered by ISO 13616."""
+_LENGTH_OF = {entry[:2]: int(entry[2:]) for entry in _LENGTHS.split()}
+_COUNTRIES = [first + second for first in string.ascii_uppercase for second in string.ascii_uppercase]
+_ACCOUNT_LENGTHS = read_only(np.array([_LENGTH_OF.get(country, 0) for country in _COUNTRIES], np.uint8))
 
 
 class FoundPersonalData(NamedTuple):
@@ -794,7 +797,7 @@ class FoundPersonalData(NamedTuple):
 
 
 @stage
-class PersonalData(Edit):
+class PersonalData(RecordedEdit):
     """Mask or tag personal data, or drop documents that have it; finds neither names nor postal addresses.
 
     It finds these kinds, by patterns and checks:
@@ -888,22 +891,14 @@ class PersonalData(Edit):
         """Compile the kernels."""
         self.trace(pa.table({"text": pa.array(["a@b.org"], pa.large_string())}))
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Apply ``policy`` to a batch of documents."""
-        edited = self._edited(table, record="nothing")
-        return edited.documents, edited.checks
-
-    def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list the places of personal data."""
-        return self._edited(table, record="places")
-
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # it has one rule
         """Return the start and stop, in characters, of personal data in a text."""
         texts = pa.array([text], pa.large_string())
         found = self._find(texts)
         return [(start, stop) for start, stop in _in_characters(texts, found).tolist()]
 
-    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+    def edit_and_record(self, table: pa.Table, record: Record) -> Edited:
+        """Apply ``policy`` to a batch of documents, and list the places of personal data."""
         texts = valid_texts(column(table, "text", self.name), self.name)
         found = self._find(texts)
         counts = np.bincount(found.rows, minlength=len(texts))
@@ -938,7 +933,7 @@ class PersonalData(Edit):
         data, offsets = text_buffers(texts)
         room = int(offsets[-1] - offsets[0]) // 3 + 1  # memory that is not written is not allocated
         documents, spans, found = np.empty(room, np.int64), np.empty((room, 2), np.int64), np.empty(room, np.uint8)
-        count = find_personal(data, offsets, wanted, _account_lengths(), documents, spans, found)
+        count = find_personal(data, offsets, wanted, _ACCOUNT_LENGTHS, documents, spans, found)
         numbers = np.zeros(1 << len(KINDS), np.int64)
         numbers[list(_BITS.values())] = range(len(KINDS))
         return FoundPersonalData(documents[:count].copy(), spans[:count].copy(), numbers[found[:count]])
@@ -958,11 +953,3 @@ def _replaced(texts: pa.Array, found: FoundPersonalData, words: Sequence[str], k
     ends = np.empty(len(offsets), np.int64)
     replace_spans(data, offsets, found.rows, found.places, found.kinds, letters, bounds, out, ends)
     return text_column(out, ends, texts, kind)
-
-
-@lru_cache(maxsize=1)
-def _account_lengths() -> Bytes:
-    lengths = np.zeros(26 * 26, np.uint8)
-    for entry in _LENGTHS.split():
-        lengths[(ord(entry[0]) - 65) * 26 + ord(entry[1]) - 65] = int(entry[2:])
-    return read_only(lengths)

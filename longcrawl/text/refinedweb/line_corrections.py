@@ -10,7 +10,7 @@ The shipped patterns are those named in the paper. Proposals must be read by a p
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -24,7 +24,7 @@ from longcrawl.core.addresses import url_hosts
 from longcrawl.core.batches import column
 from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.places import LineChange
-from longcrawl.core.stages import Check, Edit, Edited, stage, with_column
+from longcrawl.core.stages import Check, Edited, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import check_target, make_folder, reread_when_changed, write_text
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD, load_characters
@@ -45,7 +45,7 @@ from longcrawl.kernels.memory import (
 )
 from longcrawl.kernels.texts import check_not_masked, copy, decode, skip_space, text_column, valid_texts
 from longcrawl.text.languages import places_of_languages
-from longcrawl.text.line_places import Buffers, Record, line_change, locate_lines, make_buffers
+from longcrawl.text.line_places import Buffers, Record, RecordedEdit, line_change, locate_lines, log_line, make_buffers
 from longcrawl.text.presets import Presets
 from longcrawl.text.values import tables
 
@@ -185,17 +185,13 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
         if not (flag_of[point] & NUMERIC or (at > start and (point == _COMMA or point == _DOT))):
             break
         at = after
-    if at < stop and _is_scale(data[at]) and (at + 1 == stop or not flag_of[decode(data, at + 1)[0]] & WORD):
+    letter = data[at] | 0x20 if at < stop else 0  # K, M or B, in either case
+    is_scale = letter == _K or letter == _M or letter == _B
+    if is_scale and (at + 1 == stop or not flag_of[decode(data, at + 1)[0]] & WORD):
         at += 1
     if at < stop and data[at] == _PLUS:
         at += 1
     return skip_space(data, at, stop, flag_of)
-
-
-@compiled
-def _is_scale(byte: int) -> bool:
-    letter = byte | 0x20  # K, M or B, in either case
-    return letter == _K or letter == _M or letter == _B
 
 
 @compiled
@@ -306,10 +302,7 @@ def correct_lines(
                 continue
             counts[document, 1] += words - left
             counts[document, 2] += words
-            if flagged < len(log):
-                # A row at once is an array to numba: checking its shape takes 1.4 s to compile.
-                log[flagged, 0], log[flagged, 1], log[flagged, 2] = number, line[FIRST], line[STOP]
-                log[flagged, 3], log[flagged, 4], log[flagged, 5] = begin, end_of_edit if left else begin, kinds
+            log_line(log, flagged, number, line[FIRST], line[STOP], begin, end_of_edit if left else begin, kinds)
             flagged += 1
             if left:
                 place = copy(data, line[STOP], at, out, end_of_edit)
@@ -393,7 +386,7 @@ _OUT_OF_REACH = 2.0  # larger than any share
 
 
 @stage
-class LineCorrections(Edit):
+class LineCorrections(RecordedEdit):
     r"""Discard and edit lines that are not text, and drop documents with too many of them (RefinedWeb, G.2).
 
     A line ends at ``\n``. It is judged without surrounding white space, by the first of these rules that applies:
@@ -455,16 +448,11 @@ class LineCorrections(Edit):
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.edit(one.slice(0, 0 if self.language is None else 1))
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Correct the column ``text`` of every document, and measure the share of affected words."""
-        edited = self._edited(table, record="nothing")
-        return edited.documents, edited.checks
+    def edit_and_record(self, table: pa.Table, record: Record) -> Edited:
+        """Correct the column ``text``, measure the share of affected words, and list the flagged lines.
 
-    def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list each flagged line: all of a discarded one, the changes of an edited one."""
-        return self._edited(table, record="places")
-
-    def _edited(self, table: pa.Table, record: Record) -> Edited:
+        The place of a discarded line is all of it, that of an edited one its changes.
+        """
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         made, flagged = self._correct(table, texts, record)
