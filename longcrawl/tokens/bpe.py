@@ -902,14 +902,6 @@ def _make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary]:
     return words, vocabulary
 
 
-def _fill(words: Words, vocabulary: Vocabulary) -> Merges:
-    """Enter the vocabulary and return its merges."""
-    single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
-    joins = list_joins(words, vocabulary, single, of_bytes)
-    halves = list_halves(vocabulary, make_merges(single, of_bytes, joins))
-    return make_merges(single, of_bytes, possible_joins(joins, halves))
-
-
 PART = 1 << 14  # bytes of a piece encoded at once, few enough for the working memory to stay in the nearest caches
 
 
@@ -948,7 +940,10 @@ def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
     # Another process may compile the kernels that fill the tables while this one compiles the largest.
     bounds = vocabulary.bounds
     compile_early(encode_texts, vocabulary.tokens, read_only(bounds), tables, 0, of_one, bounds)
-    return tables._replace(merges=_fill(words, vocabulary))
+    single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
+    joins = list_joins(words, vocabulary, single, of_bytes)
+    halves = list_halves(vocabulary, make_merges(single, of_bytes, joins))
+    return tables._replace(merges=make_merges(single, of_bytes, possible_joins(joins, halves)))
 
 
 def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:

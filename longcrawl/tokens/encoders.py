@@ -13,7 +13,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import chain
@@ -90,11 +90,6 @@ def name_tokenizer(instance: Any) -> None:
     object.__setattr__(instance, "tokenizer", tokenizer_name(instance.tokenizer))
 
 
-def tokenizer_file(tokenizer: str) -> Path:
-    """Return the file of a tokenizer by its name, fetched from the Hub or converted if necessary."""
-    return local_file(tokenizer) or _from_hub(tokenizer)
-
-
 def local_file(tokenizer: str) -> Path | None:
     """Return the local file that ``tokenizer`` names, or None if it names a repository on the Hub."""
     path = Path(tokenizer).expanduser()
@@ -103,11 +98,7 @@ def local_file(tokenizer: str) -> Path | None:
             return file.absolute()
     if present := [path / name for name in CONVERTIBLE if _is_there(path / name)]:
         return _converted(str(path.absolute()), tuple(content_digest(str(file)) for file in present))
-    if (
-        path.suffix in (".json", ".tiktoken")
-        or path.is_absolute()
-        or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer)
-    ):
+    if path.suffix in (".json", ".tiktoken") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer):
         raise TokenizerError(f"no tokenizer at {shortened(tokenizer, MOST_QUOTED)!r}: pass {TAKEN}")
     return None
 
@@ -389,7 +380,7 @@ class Tokenizers:
         return _end_to_end(found)
 
     def _encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
-        with one_thread(), unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
+        with one_thread, unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
             batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(each.ids, np.uint32) for each in batch]
 
@@ -426,9 +417,7 @@ def _groups(bounds: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 def one_array(texts: Texts) -> pa.Array:
     """Return texts as one array of large strings that are valid UTF-8."""
     array = pc.cast(texts, pa.large_string())
-    array = (
-        pa.concat_arrays(array.chunks or [pa.array([], array.type)]) if isinstance(array, pa.ChunkedArray) else array
-    )
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -441,7 +430,10 @@ _PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
 class _OneThread:
-    """Environment variable of `tokenizers` that the first of several threads sets and the last one restores."""
+    """Keeps `tokenizers` from starting threads: a process forked after it did may wait for them forever.
+
+    The first of several threads sets its environment variable, and the last one restores it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside, self._before = threading.Lock(), 0, os.environ.get(_PARALLELISM)
@@ -468,14 +460,9 @@ class _OneThread:
             self.__exit__()
 
 
-_one_thread = _OneThread()
+one_thread = _OneThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_one_thread.after_fork)
-
-
-def one_thread() -> AbstractContextManager[None]:
-    """Keep `tokenizers` from starting threads: a process forked after it did may wait for them forever."""
-    return _one_thread
+    os.register_at_fork(after_in_child=one_thread.after_fork)
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
@@ -715,7 +702,8 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     """
     if engine not in get_args(Engine):
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
-    path = tokenizer_file(tokenizer_name(tokenizer))
+    name = tokenizer_name(tokenizer)
+    path = local_file(name) or _from_hub(name)
     status = path.stat()
     return _load(path, (status.st_mtime_ns, status.st_size, configured_end(path)), end_of_text, engine)
 
@@ -735,17 +723,16 @@ class _Ranked(NamedTuple):
     others: Mapping[str, int]
     reason: str
 
-    def to_arrays(self) -> Arrays:
+    def to_parts(self) -> list[Any]:
         parts = None
         if self.bpe is not None:
             tokens = [token.decode("latin-1") for token in sorted(self.bpe.ranks, key=self.bpe.ranks.__getitem__)]
             ids = None if self.bpe.ids is None else self.bpe.ids.tolist()
             parts = [self.bpe.pattern, tokens, ids, self.bpe.normalizer, self.bpe.added]
-        return {"ranked": _pack(json.dumps([parts, self.others, self.reason]))}
+        return [parts, self.others, self.reason]
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "_Ranked":
-        parts, others, reason = json.loads(_unpack(arrays["ranked"]))
+    def from_parts(cls, parts: Any, others: Mapping[str, int], reason: str) -> "_Ranked":
         if parts is None:
             return cls(None, others, reason)
         pattern, tokens, ids, normalizer, added = parts
@@ -867,7 +854,7 @@ class Encoder:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that determines the ids, the same for ranks and an equivalent `tokenizer.json`."""
-        return _unpack(self._kept("fingerprint", lambda: {"text": _pack(_fingerprint(self._document))})["text"])
+        return str(self._kept("fingerprint", lambda: _fingerprint(self._document)))
 
     def save(self, directory: str | os.PathLike[str]) -> str:
         """Write ``tokenizer.json`` into ``directory``, and return its name; any reader of it gives the same ids."""
@@ -896,15 +883,14 @@ class Encoder:
     def _ranked(self) -> _Ranked:
         if self._ranks is not None:
             return _Ranked(ByteLevelBPE(self._ranks.pattern, self._ranks.ranks, None), self._ranks.special, "")
-        return _Ranked.from_arrays(self._kept("ranks", lambda: self._compare().to_arrays()))
+        return _Ranked.from_parts(*self._kept("ranks", lambda: self._compare().to_parts()))
 
     def _require_whole_tokens(self, tokens: Iterable[bytes], by_gpt2: ByRanks) -> None:
         """Raise TokenizerError if GPT-2's pattern cuts tokens of a file of ranks, which then has another pattern."""
-        kept = self._kept("cut", lambda: _find_cut(tokens, by_gpt2))
-        if count := int(kept["count"][0]):
+        if cut := self._kept("cut", lambda: _find_cut(tokens, by_gpt2)):
             raise TokenizerError(
-                f"its ranks are not of GPT-2's pattern, which cuts {count:,} of its tokens, {_unpack(kept['first'])!r} "
-                "among them: pass its tokenizer.json"
+                f"its ranks are not of GPT-2's pattern, which cuts {len(cut):,} of its tokens, {cut[0]!r} among them: "
+                "pass its tokenizer.json"
             )
 
     def _compare(self) -> _Ranked:
@@ -917,10 +903,16 @@ class Encoder:
             return _Ranked(bpe, {}, str(reason))
         return _Ranked(bpe, {name: token for name, token in ids.items() if bpe.id_of(name) != token}, "")
 
-    def _kept(self, name: str, build: Callable[[], Arrays]) -> Arrays:
+    def _kept(self, name: str, build: Callable[[], Any]) -> Any:
+        """Return what ``build`` makes, which a large tokenizer keeps in the cache folder as JSON."""
         if len(self._content) < _WORTH_KEEPING:
             return build()
-        return kept_arrays(f"tokenizer-{hashlib.sha256(self._content).hexdigest()}-{name}", _stamp(), build)
+
+        def spelled() -> Arrays:
+            return {"json": np.frombuffer(json.dumps(build()).encode(), np.uint8)}
+
+        digest = hashlib.sha256(self._content).hexdigest()
+        return json.loads(kept_arrays(f"tokenizer-{digest}-{name}", _stamp(), spelled)["json"].tobytes())
 
     @cached_property
     def _document(self) -> dict[str, Any]:
@@ -954,12 +946,11 @@ def _fingerprint(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
+def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> list[str]:
     texts = [text for text in (token.decode(errors="replace") for token in tokens) if "\ufffd" not in text]
     _, offsets = by_gpt2.encode_texts(pa.array(texts, pa.large_string()))
     several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
-    cut = [text for text in several if text not in _NO_PIECES]
-    return {"count": np.array([len(cut)]), "first": _pack(cut[0] if cut else "")}
+    return [text for text in several if text not in _NO_PIECES]
 
 
 @cache
@@ -968,14 +959,6 @@ def _stamp() -> str:
     files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), bpe.SHIPPED, SHIPPED]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     return " ".join([digest, version("tokenizers"), version("tiktoken")])
-
-
-def _pack(text: str) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(text.encode(), np.uint8)
-
-
-def _unpack(packed: npt.NDArray[Any]) -> str:
-    return packed.tobytes().decode()
 
 
 def _of_text(texts: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":

@@ -358,11 +358,8 @@ AnyPacking = Name | Packer | Callable[[Longs, int], PackingPlan]
 
 def check_packing(packing: Any, max_length: int, positions: str, pad_token: int | None) -> None:
     """Check that a packing is valid, and that its settings match those of the feed; LoaderError otherwise."""
-    if (
-        packing not in get_args(Name)
-        if isinstance(packing, str)
-        else not (isinstance(packing, Packer) or callable(packing))
-    ):
+    named = isinstance(packing, str)
+    if not (packing in get_args(Name) if named else isinstance(packing, Packer) or callable(packing)):
         known = ", ".join(repr(name) for name in get_args(Name))
         raise LoaderError(
             f"Packed.packing takes one of {known}, an object with plan(lengths), or a function of lengths and "

@@ -426,21 +426,12 @@ def fill_in_order(
 
 
 @compiled
-def _longest(sizes: Longs, first: int, stop: int) -> int:
-    longest = first
-    for piece in range(first + 1, stop):
-        if sizes[piece] > sizes[longest]:
-            longest = piece
-    return longest
-
-
-@compiled
 def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
     """Cut the longest piece of each sample into chunks, if it is longer, and put the other pieces between in order."""
     first = 0
     for sample in range(plan.counts[1]):
         stop = plan.ends[sample]
-        longest = _longest(plan.sizes, first, stop)
+        longest = first + np.argmax(plan.sizes[first:stop])
         if plan.sizes[longest] > chunk:
             _spread(plan, first, stop, longest, chunk, placed)
         else:

@@ -263,7 +263,7 @@ def _train(texts: Iterator[str], vocabulary_size: int, end_of_text: str) -> byte
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    with one_thread():
+    with one_thread:
         tokenizer.train_from_iterator(texts, trainer)
     content: str = tokenizer.to_str(pretty=True)
     return content.encode()

@@ -193,12 +193,12 @@ def test_threads_leave_the_environment_as_it_was(monkeypatch, before):
     first_left = threading.Event()
 
     def stay() -> None:
-        with one_thread():
+        with one_thread:
             inside.set()
             first_left.wait()
 
     inside, other = threading.Event(), threading.Thread(target=stay)
-    with one_thread():
+    with one_thread:
         other.start()
         inside.wait()
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
