@@ -25,8 +25,6 @@ SNIPPETS = 3  # number of places printed per rule
 
 _COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
 
-BOUNDS = {"at_least": "at least", "at_most": "at most", None: ""}
-
 
 @dataclass(frozen=True)
 class MeasuredRule:
@@ -43,7 +41,8 @@ class MeasuredRule:
     @property
     def demand(self) -> str:
         """The rule's requirement in words, such as "at least 50", or "" if it has no threshold."""
-        return f"{BOUNDS[self.comparison]} {figure(self.threshold)}".strip() if self.threshold is not None else ""
+        comparison = (self.comparison or "").replace("_", " ")
+        return f"{comparison} {figure(self.threshold)}".strip() if self.threshold is not None else ""
 
     @property
     def measured(self) -> str:

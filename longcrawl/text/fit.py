@@ -88,10 +88,6 @@ class _Sample:
     documents_with: Mapping[str, Counter[str]]  # number of documents that contain each word, by language name
     occurrences: Mapping[str, Counter[str]]  # number of occurrences of each word, by language name
 
-    def values_of(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the rows of documents whose language has one of these names."""
-        return self.values[np.isin(self.spoken, [self.names.index(name) for name in names])]
-
 
 def fit_thresholds(
     documents: Any,
@@ -141,7 +137,7 @@ def fit_thresholds(
     groups = _groups(sample, [languages] if isinstance(languages, str) else languages)
     fitted, counts, kept, too_few = {}, {}, {}, {}
     for language in sorted(groups):
-        values = sample.values_of(groups[language])
+        values = sample.values[np.isin(sample.spoken, [sample.names.index(name) for name in groups[language]])]
         if len(values) < min_documents:
             too_few[language] = len(values)
             continue

@@ -58,7 +58,6 @@ from longcrawl.text.gopher.words import (
     make_page,
     number_page_words,
     pack_word,
-    read_words,
     tell_apart,
     write_keys,
     write_starts,
@@ -173,13 +172,6 @@ def _count_repetition(texts: Texts, page: Page, found: Found, reading: Reading, 
 
 
 @compiled
-def _write_sizes(found: Found, row: Any) -> None:
-    row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
-    row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
-    row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
-
-
-@compiled
 def measure_pages(
     texts: Texts,
     what: int,
@@ -196,7 +188,9 @@ def measure_pages(
     for document in range(len(texts.offsets) - 1):
         row = rows[document]
         found, next_break = find_words(texts, document, next_break, page)
-        _write_sizes(found, row)
+        row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
+        row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
+        row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
         if what:
             write_keys(texts.data, page, found.words)
         if what & (columns.REPETITION | columns.LINE_RULES):
@@ -253,7 +247,7 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
     batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
     for document in range(len(texts)):
-        found, next_break = read_words(batch, document, next_break, page)
+        found, next_break = find_words(batch, document, next_break, page)
         write_keys(batch.data, page, found.words)
         unique = number_page_words(batch, page, found.words)
         flag_types(batch, page, found.begin, unique)
@@ -275,7 +269,7 @@ def _batch(texts: pa.Array, words: Words) -> Any:
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
-        found, _ = read_words(batch, document, 0, page)
+        found, _ = find_words(batch, document, 0, page)
         flag_types(batch, page, found.begin, tell_apart(page, found.words))
         for word in np.flatnonzero(page.type_flags[: found.words] & UNSPACED):
             begin, end = page.word_begins[word], page.word_ends[word]
@@ -360,7 +354,7 @@ class _Text(NamedTuple):
 def _split(text: str, words: Words, short_line: int) -> _Text:
     batch = _batch(pa.array([text], pa.large_string()), words)
     page = make_page(batch)
-    found, _ = read_words(batch, 0, 0, page)
+    found, _ = find_words(batch, 0, 0, page)
     before = np.concatenate([[0], np.cumsum(batch.data[: found.end] & 0xC0 != 0x80)])
     begins, ends = (before[places[: found.words]].tolist() for places in (page.word_begins, page.word_ends))
     line_begins, line_ends = page.line_begins[: found.lines], page.line_begins[1 : found.lines + 1] - 1

@@ -730,14 +730,6 @@ def count_skipped(texts: Texts, page: Page, words: int, spelling: Spelling, row:
 
 
 @compiled
-def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
-    same = 0
-    while same < size and data[at + same] == data[begin + same]:
-        same += 1
-    return same == size
-
-
-@compiled
 def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -> int:
     """Count the occurrences in the text, also within words, of the n words from ``first`` on joined by spaces."""
     begins, ends = page.word_begins, page.word_ends
@@ -753,12 +745,12 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
             continue
         begin = space - head
         fits = begin >= reached and begin + size <= document.end
-        if not (fits and _stands_at(data, begin, begins[first], head)):
+        if not (fits and same_letters(data, begin, begins[first], head)):
             continue
         at, same = space, True
         for other in range(first + 1, first + n):
             length = ends[other] - begins[other]
-            same = same and data[at] == _SPACE and _stands_at(data, at + 1, begins[other], length)
+            same = same and data[at] == _SPACE and same_letters(data, at + 1, begins[other], length)
             at += 1 + length
         if same:
             found += 1

@@ -362,12 +362,6 @@ def find_words(  # noqa: C901, PLR0915  # separate functions would have to share
 
 
 @compiled
-def read_words(texts: Texts, document: int, next_break: int, page: Page) -> tuple[Found, int]:
-    """Call :func:`find_words` from Python, which saves type inference for the kernels that call it directly."""
-    return find_words(texts, document, next_break, page)
-
-
-@compiled
 def count_characters(page: Page, document: Found, begin: int, end: int) -> int:
     """Count the characters between two bytes of a document."""
     if document.characters == document.end - document.begin:
