@@ -74,10 +74,6 @@ class Clustering(NamedTuple):
     on_large_cluster: OnLargeCluster
 
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]

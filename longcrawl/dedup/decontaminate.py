@@ -13,9 +13,6 @@ The index of given items and settings is made once, in ``$XDG_CACHE_HOME/longcra
 process. Among d n-grams of documents and i of items, the probability of any false match is below ``d * i / 2**64``.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import hashlib
 import json
 import unicodedata

@@ -17,9 +17,6 @@ Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is
 ``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple

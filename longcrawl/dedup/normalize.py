@@ -11,9 +11,6 @@ normalised. The paper (arXiv 2306.01116, G.3.1) leaves these choices open:
 * any run of white space becomes one space, and there is none at either end.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import string
 import unicodedata
 from functools import lru_cache

@@ -12,9 +12,6 @@ A *segment* is a run of consecutive windows with one anchor. A row of an exchang
 place of its first token, and its tokens.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc, index"
-
 import mmap
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,8 +1,5 @@
 """Word lists, hash tables of words, phrase trees and sorting for kernels."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence

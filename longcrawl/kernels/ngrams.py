@@ -4,9 +4,6 @@ Words are numbered by full comparison, and an n-gram is identified by its two (n
 start where both its (n-1)-grams repeat, so long n-grams cost little.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,9 +4,6 @@ Weights are integers, so sums do not depend on their order. Documents are identi
 equally similar documents, the one with the smaller number comes first.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from typing import Any, NamedTuple
 
 import numpy as np

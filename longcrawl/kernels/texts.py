@@ -1,8 +1,5 @@
 """Text columns as buffers for kernels, and kernels that decode, scan and copy UTF-8."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from typing import Any
 
 import numpy as np

@@ -121,10 +121,16 @@ def apply_made_up(stage: Stage, table: pa.Table, folder: Path) -> None:
 
 
 def made_up() -> pa.Table:
-    """Return documents with every column that stages usually read.
+    """Return made-up documents with every column that stages usually read."""
+    table = documents()
+    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
+    made = table.append_column("html", pa.array(pages, pa.large_string()))
+    tokens = pa.array([[number, 1, 2, 3] for number in range(DOCUMENTS)], pa.list_(pa.uint16()))
+    return made.append_column("tokens", tokens).append_column("n_tokens", pa.array([4] * DOCUMENTS, pa.int64()))
 
-    Texts have bullets, repetitions and several alphabets, and some are near-duplicates.
-    """
+
+def documents() -> pa.Table:
+    """Return made-up documents with bullets, repetitions, several alphabets and near-duplicates."""
     texts = []
     for number in range(DOCUMENTS):
         words = [f"{SENTENCES[(number + place) % 3]} Word{number * 97 + place} élan." for place in range(30)]
@@ -133,9 +139,7 @@ def made_up() -> pa.Table:
     urls = [f"http://www.example{number % 7}.org/page/{number}?from=list" for number in range(DOCUMENTS)]
     ids = [f"document-{number}" for number in range(DOCUMENTS)]
     columns = {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
-    columns["html"] = pa.array([f"<main><h1>Title</h1><p>{text}</p></main>" for text in texts], pa.large_string())
-    columns["tokens"] = pa.array([[number, 1, 2, 3] for number in range(DOCUMENTS)], pa.list_(pa.uint16()))
-    return pa.table({**columns, "n_tokens": pa.array([4] * DOCUMENTS, pa.int64())})
+    return pa.table(columns)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """C4's rules: keep lines that look like sentences, and documents with enough of them."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: FBT001, SIM110
 
 from functools import lru_cache, partial

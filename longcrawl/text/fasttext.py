@@ -4,8 +4,6 @@ The rows of short words are cached, and the cache lines of the words of a stretc
 needed. Rows are summed in fastText's order and precision, so scores are equal bit for bit.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: FBT001
 
 import math

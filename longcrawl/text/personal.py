@@ -4,8 +4,6 @@ The kernels scan 64 bytes at a time for the characters that all of these contain
 run only there and read a bounded number of bytes around them, so time is linear in the length of a text.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: C901, PLR0911
 
 import string

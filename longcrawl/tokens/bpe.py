@@ -57,8 +57,6 @@ from longcrawl.kernels.memory import (
 )
 from longcrawl.kernels.texts import read_only
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: PLR1714, SIM109
 
 

@@ -3,9 +3,6 @@
 Source: GPT-Simple's data pipeline, "Sequence packing".
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ The remaining documents are one list per length, with a three-level bit set of t
 plan grows with its pieces, and not with its documents times its samples.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: PLR1714
 
 import heapq

@@ -6,9 +6,6 @@ whole. A text that a page has twice is kept once. The threshold is chosen for ea
 the F1 to expect of the kept text.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path

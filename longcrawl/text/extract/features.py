@@ -6,9 +6,6 @@ in three ways: siblings of the same kind (cards, posts, rows), blocks at the sam
 with the same text (buttons).
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from typing import Any, NamedTuple
 
 import numpy as np

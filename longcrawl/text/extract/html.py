@@ -5,8 +5,6 @@ contains a text. Inline elements are not in the tree, and overlapping formatting
 linear in the page's bytes for any input.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: FBT001
 
 from collections.abc import Iterable

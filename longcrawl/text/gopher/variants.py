@@ -1,8 +1,5 @@
 """Definitions of Gopher's rules: those of the paper, datatrove, DCLM, dolma and NeMo Curator."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 

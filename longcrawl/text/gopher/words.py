@@ -4,9 +4,6 @@ White space (``str.isspace``) separates words. In scripts that are written witho
 character, or the part between given breaks. Rules follow the Unicode version of this Python.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import re
 import unicodedata
 from functools import lru_cache

@@ -3,8 +3,6 @@
 The shipped patterns are those named in the paper. Proposals must be read by a person before they are used.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: PLR1714, SIM109
 
 import json

@@ -4,9 +4,6 @@ The counts show where to look for false positives. Strict words are searched for
 deleted; hard and soft words are compared as whole words.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import hashlib
 import re
 import unicodedata

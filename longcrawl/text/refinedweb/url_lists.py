@@ -4,9 +4,6 @@ A line names hosts, each with all its subdomains, or addresses: a host and a pat
 may begin with a byte order mark; both are detected by their first bytes.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 import bz2
 import csv
 import gzip
