@@ -146,7 +146,8 @@ def print_snippets(lines: Sequence[dict[str, Any]], texts: dict[str, list[str]])
 
 
 def words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text))
+    """Return the words of a text without its URLs, which extraction removes."""
+    return " ".join(re.findall(r"\w+", re.sub(r"(https?://|www\.)\S+", "", text)))
 
 
 def rows_of(tree: Any) -> Iterator[tuple[str, ...]]:

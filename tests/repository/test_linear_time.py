@@ -300,6 +300,7 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
+    "longcrawl/core/ledger.py:count_contamination": "places that longcrawl writes itself, by RE2",
     "longcrawl/core/ledger.py:direct": "names of rules, by RE2",
     "longcrawl/core/ledger.py:_follow": "names of rules, by RE2",
     "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",
