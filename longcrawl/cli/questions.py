@@ -126,7 +126,10 @@ def why(
         ),
     ] = False,
 ) -> None:
-    """Show why a document was removed or kept, and how stages changed it."""
+    """Show why a document was removed or kept.
+
+    It also shows how stages changed the text.
+    """
     reason = lc.why(folder, document)
     if not page:
         answer(reason)
