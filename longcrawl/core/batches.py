@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import memory_of
+from longcrawl.core.sources import has_content
 from longcrawl.errors import StageError, one_line
 
 _NAMES = {pa.float32(): "float32", pa.float64(): "float64"}
@@ -82,7 +83,7 @@ class Outcome(NamedTuple):
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
     """Count the code points of each text; return None if there is no text yet, or it is not extracted yet."""
-    if "text" not in documents.column_names or "html" in documents.column_names:
+    if "text" not in documents.column_names or "html" in documents.column_names or has_content(documents.schema):
         return None
     return pc.utf8_length(documents["text"])
 

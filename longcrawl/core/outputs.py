@@ -25,6 +25,7 @@ from longcrawl.core import kinds
 from longcrawl.core.exchange import Engine
 from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
+from longcrawl.core.sources import CONTENT, has_content
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, LongCrawlError, StageError, as_lines, known_names, one_line, warn_user
 from longcrawl.io.files import check_target
@@ -144,6 +145,18 @@ def mark_related(writer: Writer, stages: Sequence[Stage]) -> Writer:
     return replace(writer, related=True) if related and isinstance(writer, OrderedWriter) else writer
 
 
+UNREAD = f"have PDFs or other files in the column {CONTENT.name!r}, which no output writes"
+NEEDED = "add the stage extract_pdf, which replaces it by texts, or another one for such files"
+
+
+def without_content(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield documents for a writer; StageError if they still have the column ``content``."""
+    for table in tables:
+        if has_content(table.schema):
+            raise StageError(f"the documents {UNREAD}: {NEEDED}")
+        yield table
+
+
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
     """Write documents that are in final order to a new directory and return the output's description.
 
@@ -162,7 +175,7 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
         spill, made = Path(folder) / "spill", Path(folder) / "made"
         spill.mkdir()
         made.mkdir()
-        writer.spill(tables, spill, 0)
+        writer.spill(without_content(tables), spill, 0)
         written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
         described = writer.finish(spill, made, written)
         made.rename(target)

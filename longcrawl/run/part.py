@@ -34,7 +34,7 @@ from longcrawl.core.batches import hold_texts, release_texts, text_lengths
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
-from longcrawl.core.outputs import Writer
+from longcrawl.core.outputs import Writer, without_content
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.core.stages import CoreClock, Outcome, Segment, Spans, Stage, WithSpans
@@ -661,7 +661,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                 tally.keep_edits = add_edits
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
-                    task.writer.spill(kept, work / SPILL, task.number)
+                    task.writer.spill(without_content(kept), work / SPILL, task.number)
                 else:
                     rows = _keep(kept, task)
             gone = tally.table()

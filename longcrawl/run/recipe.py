@@ -18,9 +18,9 @@ from typing import Any, get_args
 import yaml
 
 from longcrawl.core.funnel import Reference
-from longcrawl.core.outputs import OUTPUTS, Output
+from longcrawl.core.outputs import NEEDED, OUTPUTS, UNREAD, Output
 from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of, spell
-from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
+from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, has_content, make_source
 from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stages_fault
 from longcrawl.errors import RecipeError, known_names, quoted
 from longcrawl.io.structured import RepeatedKeyError, load_yaml
@@ -220,12 +220,14 @@ def _stage(spec: Any, where: str) -> Stage:
 
 
 def check_order(recipe: Recipe) -> None:
-    """Raise a RecipeError if a stage of a recipe undoes the work of another.
+    """Raise a RecipeError if a stage of a recipe undoes the work of another, or none reads the files in ``content``.
 
     This is checked for new runs only, so that older finished runs with such recipes can still be read.
     """
     if (fault := stages_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
+    if has_content(recipe.source.schema()) and not any(stage.looks_at == "content" for _, stage in recipe.stages):
+        raise RecipeError(f"recipe {quoted(recipe.name)}: documents of its source {UNREAD}: {NEEDED}")
 
 
 def _output(spec: Any, where: str) -> Output:

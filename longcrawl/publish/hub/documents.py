@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from longcrawl.core.outputs import without_content
 from longcrawl.errors import FormatError, HubError, one_line
 from longcrawl.io.files import checksum
 from longcrawl.io.stored_tables import GroupedTable
@@ -60,7 +61,7 @@ def push_documents(
     beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="push-", dir=beside) as name:
         folder = Path(name)
-        _write(folder / DOCUMENTS, SPLITS[DOCUMENTS], _document_tables(repo, documents))
+        _write(folder / DOCUMENTS, SPLITS[DOCUMENTS], without_content(_document_tables(repo, documents)))
         for kind, table in (("ledger", ledger), ("edits", edits)):
             if table.num_rows:
                 _write(folder / kind, SPLITS[kind], [table])

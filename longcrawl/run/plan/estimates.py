@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.funnel import Funnel, total
-from longcrawl.core.sources import BadFiles, Part, Source
+from longcrawl.core.sources import CONTENT, BadFiles, Part, Source, has_content
 from longcrawl.core.stages import CoreClock
 from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing
@@ -43,6 +43,8 @@ UNSEEN_CASES = 2
 """Number of unseen cases per estimate that an interval allows for."""
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
+FILES = 200
+"""Maximum number of sampled documents with files in ``content``, which are in memory; a PDF has about 1 MB."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class SampledPart:
     chances: Doubles
     """Probability of each document in the table to be drawn: float64 [documents]."""
     sizes: Doubles
-    """Size of each document in characters of ``text`` or ``html``, or 1: float64 [documents]."""
+    """Size of each document in bytes of ``content``, characters of ``text`` or ``html``, or 1: float64 [documents]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +276,7 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
     known = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
     sizes = np.array(known if all(known) else [1] * len(parts), np.float64)
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
+    most_documents = min(most_documents, FILES) if has_content(source.schema()) else most_documents
     share = -(-most_documents // max(min(least_parts, len(parts)), 1))
     clock = CoreClock()
     with clock.measure("start"):
@@ -337,9 +340,10 @@ class _Drawing:
 
 
 def _sizes(table: pa.Table) -> Doubles:
-    for name in ("text", "html"):
+    measures = {CONTENT.name: pc.binary_length} if has_content(table.schema) else {}
+    for name, measure in (measures | {"text": pc.utf8_length, "html": pc.utf8_length}).items():
         if name in table.column_names:
-            lengths = pc.cast(pc.fill_null(pc.utf8_length(table[name]), 0), pa.float64()).to_numpy()
+            lengths = pc.cast(pc.fill_null(measure(table[name]), 0), pa.float64()).to_numpy()
             return np.asarray(np.maximum(lengths, 1.0))
     return np.ones(table.num_rows)
 

@@ -238,6 +238,14 @@ _HTML = re.compile(
     re.IGNORECASE,
 )
 
+PDF = "application/pdf"
+PDF_TYPES = (PDF, "application/x-pdf", "application/acrobat", "applications/vnd.pdf", "text/pdf")
+"""Types by which servers declare a PDF."""
+SNIFFED_BYTES = 1_024
+"""Bytes of a body in which its type is looked for: a PDF may begin after as much junk (ISO 32000-1, annex H.3.4.1)."""
+_PDF = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r\0 ]*%PDF-")
+_PDF_LINE = re.compile(rb"%PDF-[12]\.\d[ \t]*[\r\n]")
+
 PRESCAN_BYTES = 4_096
 """Bytes of a page searched for the charset that it names."""
 WELL_FORMED = 10
@@ -373,6 +381,18 @@ def begins_like_response(block: bytes | memoryview) -> bool:
 def begins_like_html(payload: bytes | memoryview) -> bool:
     """Return whether a page begins like HTML, with one of the tags that browsers look for."""
     return _HTML.match(payload) is not None
+
+
+def begins_like_pdf(payload: bytes | memoryview, *, declared: bool) -> bool:
+    """Return whether a body is a PDF by its first ``SNIFFED_BYTES`` bytes.
+
+    A page may mention the header of a PDF, so one that is not ``declared`` as PDF has to begin with the header, or to
+    have it on a line of its own in a body with characters that do not occur in text.
+    """
+    head = bytes(payload[:SNIFFED_BYTES])
+    if _PDF.match(head) or (declared and b"%PDF-" in head):
+        return True
+    return _PDF_LINE.search(head) is not None and BINARY.search(payload) is not None
 
 
 def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:

@@ -1,4 +1,4 @@
-"""Source of web archives (WARC and WET), with a row for each page or text.
+"""Source of web archives (WARC and WET), with a row for each page, text or PDF.
 
 Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary); compression is
 detected from the first bytes. Only a file with a compressed member per record gives the positions of its records.
@@ -13,7 +13,9 @@ rule                                 excluded
 ``crawl_log``                        records that the crawler itself wrote, by their URI (``metadata:``, ``urn:``)
 ``max_record_bytes``                 records and decoded pages of more bytes; neither is ever held in memory
 ``status_404``, …, ``no_status``     responses with a status that is not in ``statuses``, or without a readable one
-``mime_image``, …                    pages with a type that is not in ``mimes``, by the first half of the type
+``mime_image``, …                    pages with a type that is not in ``mimes``, by the first half of the type; also
+                                     PDFs, which only ``binary`` accepts
+``not_pdf``                          with ``binary``: pages declared as PDF that are neither PDF nor HTML
 ``content_encoding``                 bodies in an unknown coding, or damaged from the first byte
 ``truncated``                        cut pages, under ``truncated="skip"``
 ``empty_body``                       pages without a byte
@@ -25,6 +27,8 @@ The other records become rows as follows:
 * Chunks (``Transfer-Encoding``) are joined, and up to three of gzip, deflate, br and zstd (``Content-Encoding``)
   undone. A body that is not encoded as its header declares, because the crawler decoded it, is kept unchanged.
 * A cut page (``WARC-Truncated``, or its length, chunks or compressed data end early) gives its available part.
+* The first 1,024 bytes show PDFs, which servers also send as HTML or without a type, and HTML that is sent as PDF, such
+  as a login page; it is read as HTML. Other types are as declared.
 * A page without a type is HTML if it begins like HTML, else of the type that the archive identified
   (``WARC-Identified-Payload-Type``).
 * A record without an id gets ``FILE:NUMBER``. Digests in the archive are not compared: crawlers differ in their scope.
@@ -52,7 +56,7 @@ import pyarrow as pa
 
 from longcrawl.core import sources
 from longcrawl.core.display import counted
-from longcrawl.core.sources import DOCUMENTS, BadFiles, Loss, Part
+from longcrawl.core.sources import CONTENT, DOCUMENTS, BadFiles, Loss, Part
 from longcrawl.errors import SourceError, one_line, quoted, warn_user
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks
 from longcrawl.sources.encodings import GUESSED
@@ -79,15 +83,20 @@ SCHEMA = pa.schema(
     ]
 )
 
+_OF_BINARIES = (pa.field("mime_declared", pa.string()), CONTENT)
+"""Columns of a source that has rows of binaries."""
+_PAYLOADS = ("text", "html", CONTENT.name)
+
 _DIGEST_CHARACTERS = len("sha1:") + 20 * 8 // 5
 
 
 class Page(NamedTuple):
-    """Decoded and original content of a page."""
+    """Decoded and original content of a page, and the column that it goes to."""
 
-    utf8: bytes | memoryview
+    value: bytes | memoryview
+    """The page in UTF-8, or a binary unchanged."""
     as_it_came: bytes | memoryview
-    is_markup: bool
+    column: Literal["text", "html", "content"]
 
 
 class Block:
@@ -96,16 +105,16 @@ class Block:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._has_digests = schema, DIGEST in schema.names
         self.rows = list[dict[str, Any]]()
-        self._texts = {name: _Texts() for name in ("text", "html")}
+        self._payloads = {name: _Payloads(schema.field(name).type) for name in _PAYLOADS if name in schema.names}
         self._bytes = 0
 
     def add(self, row: dict[str, Any], page: Page) -> bool:
         """Add a row, and return True, or return False if the table is too full, with or without digests."""
         names = sum(len(value) for value in row.values() if isinstance(value, str))
-        size = len(page.utf8) + names + _DIGEST_CHARACTERS
+        size = len(page.value) + names + _DIGEST_CHARACTERS
         if self.rows and (self._bytes + size > BLOCK_BYTES or len(self.rows) == ROWS):
             return False
-        self._texts["html" if page.is_markup else "text"].add(len(self.rows), page.utf8)
+        self._payloads[page.column].add(len(self.rows), page.value)
         self.rows.append(row | {DIGEST: _digest(page.as_it_came)} if self._has_digests else row)
         self._bytes += size
         return True
@@ -114,14 +123,15 @@ class Block:
         """Return the rows as a table of the schema."""
         columns: dict[str, Any] = {name: [row[name] for row in self.rows] for name in self.rows[0]}
         columns["language"] = pa.nulls(len(self.rows), pa.string())
-        columns |= {name: texts.take(len(self.rows)) for name, texts in self._texts.items()}
+        columns |= {name: payloads.take(len(self.rows)) for name, payloads in self._payloads.items()}
         return pa.table(columns, schema=self._schema)
 
 
-class _Texts:
-    """Column of texts that are known to be UTF-8, built without the check that Arrow would make."""
+class _Payloads:
+    """Column of binaries, or of texts that are known to be UTF-8, built without the check that Arrow would make."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
         self._few = list[bytes | memoryview]()
         self._many: npt.NDArray[np.uint8] | None = None
         """Array for a block from Arrow's pool, whose memory from earlier tables needs no clearing."""
@@ -148,7 +158,7 @@ class _Texts:
         lengths[self._rows], given[self._rows] = self._lengths, True
         offsets = np.append(0, np.cumsum(lengths))
         buffers = map(pa.py_buffer, (np.packbits(given, bitorder="little").tobytes(), offsets, data))
-        return pa.Array.from_buffers(pa.large_string(), rows, list(buffers))
+        return pa.Array.from_buffers(self._kind, rows, list(buffers))
 
 
 def _digest(page: bytes | memoryview) -> str:
@@ -304,7 +314,7 @@ _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "mult
 
 @sources.source("warc")
 class Warc(sources.Source):
-    """Pages of web archives.
+    """Pages of web archives, and PDFs on request.
 
     Every row has ``id`` (WARC-Record-ID, unchanged), ``text`` (conversion records and plain text; else null), ``url``,
     ``date`` (both unchanged), ``source`` (the file's name within the source), ``language`` (null), ``html`` (the
@@ -313,7 +323,10 @@ class Warc(sources.Source):
     WET file), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (same as
     ``source``), ``offset`` and ``length`` (int64: position of the record in its file as stored; null if it shares a
     compressed member), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
-    undone and its characters unchanged).
+    undone and its characters unchanged). ``mime`` is the type by content if that is another one than the server's.
+
+    With ``binary``, every row also has ``mime_declared`` (the server's type, or null) and ``content`` (large_binary: a
+    PDF with its codings undone, for the stage ``extract_pdf``; else null). A PDF has no text, html or charset.
 
     Args:
         data_dir: a folder, read with all its subfolders, or the URL of one.
@@ -325,7 +338,10 @@ class Warc(sources.Source):
         files: slice of the listed paths, such as "0:1000", or "0:90000:90" for a sample across a dump; None for all.
         record_types: record types that become rows, any of response, resource and conversion.
         statuses: accepted HTTP statuses; empty for all.
-        mimes: accepted media types. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
+        mimes: accepted media types. Those with "html" or "xml" in their name go to ``html``, others to ``text``. PDFs
+            go to neither, see ``binary``. May be empty beside ``binary``; there is no column ``html`` then.
+        binary: kinds of binaries that also become rows, whatever their declared type; "pdf" is the only one so far.
+            To find them, the body of every response is decoded.
         truncated: whether to keep or skip a page that was cut.
         max_record_bytes: maximum bytes of a record, and of a page with its codings undone. Reading one takes several
             times as much memory, since it exists with its codings, without them, decoded, and in a table.
@@ -346,6 +362,7 @@ class Warc(sources.Source):
     record_types: tuple[str, ...] = DOCUMENT_TYPES
     statuses: tuple[int, ...] = (200,)
     mimes: tuple[str, ...] = ("text/html", "application/xhtml+xml", "text/plain")
+    binary: tuple[Literal["pdf"], ...] = ()
     truncated: Literal["keep", "skip"] = "keep"
     max_record_bytes: int = 64 << 20
     digests: bool = True
@@ -365,13 +382,13 @@ class Warc(sources.Source):
         for kind in self.record_types:
             if kind not in DOCUMENT_TYPES:
                 raise SourceError(f"record_types has {kind!r}; known: {', '.join(DOCUMENT_TYPES)}")
-        if not self.record_types or not self.mimes:
+        if not self.record_types or not (self.mimes or self.binary):
             raise SourceError("source 'warc' needs at least one of record_types and of mimes; e.g. mimes=['text/html']")
         sources.check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``digests`` and those for lists only if they are used."""
-        unset = ("digests",) * self.digests + _OF_LISTS * (not self.paths)
+        """Return the fields as YAML-ready values; ``digests``, ``binary`` and those for lists only if they are used."""
+        unset = ("digests",) * self.digests + ("binary",) * (not self.binary) + _OF_LISTS * (not self.paths)
         return {name: value for name, value in super().settings().items() if name not in unset}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -386,11 +403,13 @@ class Warc(sources.Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        return SCHEMA if self.digests else SCHEMA.remove(SCHEMA.get_field_index(DIGEST))
+        unset = (DIGEST,) * (not self.digests) + ("html",) * (not self.mimes)
+        fields = [field for field in SCHEMA if field.name not in unset]
+        return pa.schema([*fields, *(_OF_BINARIES if self.binary else ())])
 
     def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # pages have none
-        """Return the source without digests, and with the lists already read."""
-        source = replace(self, digests=False)
+        """Return the source without digests, unless it has PDFs to compare by them, and with the lists already read."""
+        source = replace(self, digests=self.digests and bool(self.binary))
         vars(source).update({name: value for name, value in vars(self).items() if name == "_listed"})
         return source
 
@@ -464,18 +483,15 @@ class Warc(sources.Source):
         message = self._message(kind, record, record.block)
         headers = fields if message is None else message.fields
         declared = pages.content_type_of(headers.get("content-type", ""))
-        mime = self._allowed(declared.mimes)
-        payload, cut = (record.block, None) if message is None else pages.body_of(message, self.max_record_bytes)
+        said = declared.mimes[-1] if declared.mimes else None
+        payload, cut = self._payload(said, record.block, message)
+        mime = said and self._accepted(self._type_of(kind, said, payload))
         truncated = fields.get("warc-truncated") or cut
         if truncated and self.truncated == "skip":
             raise LeftOutError("truncated")
         if not payload:
             raise LeftOutError("empty_body")
-        mime = mime or self._found_out(fields, payload)
-        is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)
-        page = pages.decode_page(payload, declared.charset, markup=is_markup)
-        if page.is_guessed:
-            guessed[page.charset] += 1
+        mime = mime or self._accepted(self._found_out(kind, fields, payload))
         row = {
             "id": fields.get("warc-record-id") or f"{name}:{record.number}",
             "url": url,
@@ -484,13 +500,32 @@ class Warc(sources.Source):
             "file": name,
             "status": message and message.status,
             "mime": mime,
-            "charset": page.charset,
+            "charset": None,
             "language_hint": headers.get("content-language") or fields.get("warc-identified-content-language"),
             "truncated": truncated,
             "offset": record.offset,
             "length": record.length,
-        }
-        return row, Page(page.utf8, payload, is_markup)
+        } | ({"mime_declared": said} if self.binary else {})
+        if mime in pages.PDF_TYPES:
+            return row | {"mime": pages.PDF}, Page(payload, payload, "content")
+        is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)
+        page = pages.decode_page(payload, declared.charset, markup=is_markup)
+        if page.is_guessed:
+            guessed[page.charset] += 1
+        return row | {"charset": page.charset}, Page(page.utf8, payload, "html" if is_markup else "text")
+
+    def _payload(
+        self, said: str | None, block: memoryview, message: Message | None
+    ) -> tuple[bytes | memoryview, str | None]:
+        """Return the body of a record and what it was cut by, or raise a LeftOutError for a type without interest."""
+        if said is not None and not (self.binary or said in pages.PDF_TYPES):
+            self._accepted(said)
+        try:
+            return (block, None) if message is None else pages.body_of(message, self.max_record_bytes)
+        except LeftOutError:
+            if said is not None:
+                self._accepted(said)
+            raise
 
     def _message(self, kind: str, record: Record, block: memoryview) -> Message | None:
         """Return the HTTP message in a record, or None if its block is not one."""
@@ -505,17 +540,30 @@ class Warc(sources.Source):
             raise LeftOutError(f"status_{message.status}")
         return message
 
-    def _allowed(self, named: tuple[str, ...]) -> str | None:
-        """Return the last named type, or None if there is none; LeftOutError if it is not in ``mimes``."""
-        mime = named[-1] if named else None
-        if mime is not None and mime not in self.mimes:
+    def _type_of(self, kind: str, said: str | None, payload: bytes | memoryview) -> str | None:
+        """Return the type of a page by its first bytes, or else what is declared; LeftOutError if it is no PDF."""
+        is_said = said in pages.PDF_TYPES
+        # Conversions to text are not as sent, and may begin like anything.
+        if (kind != "conversion" or is_said) and pages.begins_like_pdf(payload, declared=is_said):
+            return said if is_said else pages.PDF
+        if (said is None or is_said) and pages.begins_like_html(payload):
+            return "text/html"
+        if is_said and payload and self.binary:
+            raise LeftOutError("not_pdf")
+        return said
+
+    def _found_out(self, kind: str, fields: Fields, payload: bytes | memoryview) -> str | None:
+        """Return the type of a page for which the server names none, or None."""
+        identified = next(iter(pages.content_type_of(fields.get("warc-identified-payload-type", "")).mimes[-1:]), None)
+        mime = self._type_of(kind, identified if identified in pages.PDF_TYPES else None, payload)
+        is_unnamed = identified is None and not self.binary
+        return None if mime == pages.PDF and is_unnamed else mime or identified
+
+    def _accepted(self, mime: str | None) -> str:
+        """Return a type that becomes a row; LeftOutError for another one, or for None."""
+        if mime is None:
+            raise LeftOutError("no_mime")
+        if not (self.binary if mime in pages.PDF_TYPES else mime in self.mimes):
             top = mime.partition("/")[0]
             raise LeftOutError(f"mime_{top if top in _TOP_LEVEL else 'other'}")
-        return mime
-
-    def _found_out(self, fields: Fields, payload: bytes | memoryview) -> str:
-        """Return the type of a page for which the server names none."""
-        identified = pages.content_type_of(fields.get("warc-identified-payload-type", "")).mimes
-        if (mime := self._allowed(("text/html",) if pages.begins_like_html(payload) else identified)) is None:
-            raise LeftOutError("no_mime")
         return mime

@@ -268,7 +268,7 @@ def test_records_that_are_no_pages_are_counted_by_rule(tmp_path):
         "503",
     ]
     records += [record(answer(status=status)) for status in statuses]
-    records += [record(answer(Content_Type=mime)) for mime in ("image/png", "application/pdf", "x-odd/one", "text/css")]
+    records += [record(answer(Content_Type=mime)) for mime in ("image/png", "application/zip", "x-odd/one", "text/css")]
     records += [record(answer(b"")), record(b"no HTTP at all"), record(answer(status="abc")), record(b"")]
     rows, bad_files = read(write(tmp_path / "a.warc.gz", records))
     assert rows == []
