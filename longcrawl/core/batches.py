@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import memory_of
-from longcrawl.core.sources import has_content
 from longcrawl.errors import StageError, one_line
 
 _NAMES = {pa.float32(): "float32", pa.float64(): "float64"}
@@ -36,6 +35,9 @@ def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
         return None
     return {field.name: _NAMES.get(field.type, str(field.type)) for field in schema}
 
+
+CONTENT = pa.field("content", pa.large_binary())
+"""Column of files such as PDFs, which a stage converts to texts; no output writes it."""
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
 """Schema of verdicts: one row per judged document, all null if the document is kept."""
@@ -79,6 +81,12 @@ class Outcome(NamedTuple):
     """Removed documents, each with the first rule that it fails, ``REMOVED_SCHEMA``."""
     places: pa.Table
     """Changed places in kept and removed documents, :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+
+
+def has_content(schema: pa.Schema) -> bool:
+    """Return whether documents have the column ``CONTENT``: one of this name with texts is any other column."""
+    kind = schema.field(CONTENT.name).type if CONTENT.name in schema.names else None
+    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 import longcrawl
 from longcrawl.core import kinds
+from longcrawl.core.batches import CONTENT, has_content
 from longcrawl.core.exchange import Engine
 from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
-from longcrawl.core.sources import CONTENT, has_content
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, LongCrawlError, StageError, as_lines, known_names, one_line, warn_user
 from longcrawl.io.files import check_target

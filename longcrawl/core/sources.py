@@ -52,8 +52,6 @@ DOCUMENTS = pa.schema(
     ]
 )
 """Columns of every source of texts, which come before its own columns."""
-CONTENT = pa.field("content", pa.large_binary())
-"""Column of files such as PDFs, which a stage converts to texts; no output writes it."""
 MOST_REASON = 2_000
 """Maximum number of characters of a reason, as field names and errors of libraries have no limit."""
 MOST_NAMED = 3
@@ -374,12 +372,6 @@ def check_record_bytes(most: int) -> None:
 def make_source(name: str, settings: Mapping[str, Any]) -> Source:
     """Make the source with this name."""
     return SOURCES.make(name, settings)
-
-
-def has_content(schema: pa.Schema) -> bool:
-    """Return whether documents have the column ``CONTENT``: one of this name with texts is any other column."""
-    kind = schema.field(CONTENT.name).type if CONTENT.name in schema.names else None
-    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def is_utf8(block: bytes | memoryview) -> bool:

@@ -127,7 +127,7 @@ class Stage(Configured, ABC):
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "content", "text", "tokens"]] = "text"
     """Data that it works on or produces. A stage on "text" can be explained from a text alone, and one on "content"
-    replaces the binary column :data:`longcrawl.core.sources.CONTENT` by texts."""
+    replaces the binary column :data:`longcrawl.core.batches.CONTENT` by texts."""
     rewrites: ClassVar[str | None] = None
     """Column that it replaces under the same name or creates, which ``remove_columns`` therefore does not remove."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None

@@ -17,10 +17,11 @@ from typing import Any, get_args
 
 import yaml
 
+from longcrawl.core.batches import has_content
 from longcrawl.core.funnel import Reference
 from longcrawl.core.outputs import NEEDED, OUTPUTS, UNREAD, Output
 from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of, spell
-from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, has_content, make_source
+from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stages_fault
 from longcrawl.errors import RecipeError, known_names, quoted
 from longcrawl.io.structured import RepeatedKeyError, load_yaml

@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import CONTENT, has_content
 from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.funnel import Funnel, total
-from longcrawl.core.sources import CONTENT, BadFiles, Part, Source, has_content
+from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.core.stages import CoreClock
 from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing

@@ -55,8 +55,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core import sources
+from longcrawl.core.batches import CONTENT
 from longcrawl.core.display import counted
-from longcrawl.core.sources import CONTENT, DOCUMENTS, BadFiles, Loss, Part
+from longcrawl.core.sources import DOCUMENTS, BadFiles, Loss, Part
 from longcrawl.errors import SourceError, one_line, quoted, warn_user
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks
 from longcrawl.sources.encodings import GUESSED
