@@ -18,7 +18,7 @@ import pyarrow.dataset as pads
 from longcrawl import errors
 from longcrawl.builders.longcrawl import first_cause, load
 from longcrawl.core import ledger, stages
-from longcrawl.core.batches import Check, in_one_chunk, with_column
+from longcrawl.core.batches import Check, has_content, in_one_chunk, with_column
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.funnel import Funnel, FunnelRow, count_values
 from longcrawl.core.outputs import OUTPUTS, write_output
@@ -87,8 +87,9 @@ class MapFunction(_OfFunction, stages.Rewrite):
         return made
 
 
-BATCH = 200
-"""Documents per batch. Long documents have about 500 KB of text, so a batch has about 100 MB."""
+BATCH, FILES = 200, 16
+"""Documents per batch, without and with files in ``content``. Long documents have about 500 KB of text, and few PDFs
+more than 6 MB, so a batch has about 100 MB."""
 NONE_GONE = ledger.LEDGER_SCHEMA.empty_table()
 
 
@@ -107,7 +108,15 @@ class Crawl:
     a: removed at min_chars, rule min_chars: 9 against 12
     """
 
-    def __init__(self, data: Any, source: str = "documents", *, text: str = "text", id: str | None = None) -> None:  # noqa: A002  # the column's name
+    def __init__(
+        self,
+        data: Any,
+        source: str = "documents",
+        *,
+        text: str = "text",
+        id: str | None = None,  # noqa: A002  # the column's name
+        content: str | None = None,
+    ) -> None:
         """Make a crawl of documents, without applying any stage.
 
         Args:
@@ -118,12 +127,14 @@ class Crawl:
             text: the column with the texts, or a field of a struct, such as ``doc.text``. It is renamed ``text``.
             id: the column with the ids, or a field of a struct. It is renamed ``id``. By default the column ``id``; if
                 there is none, ids are ``SOURCE:ROW``, with a warning.
+            content: the column with the bytes of files such as PDFs, or a field of a struct, such as ``pdf.bytes``. It
+                is renamed ``content``, from which a stage such as ``extract_pdf`` makes texts.
 
         Raises:
-            LongCrawlError: ``data`` is of an unknown type, or lacks these columns.
+            LongCrawlError: ``data`` is of an unknown type, or lacks these columns, or ``content`` has no bytes.
         """
         warn_of_crawl(data)
-        self._data = with_crawl(as_documents(data, text, id, source), [source])
+        self._data = with_crawl(as_documents(data, text, id, content, source), [source])
         self.steps: tuple[stages.Stage, ...] = ()
         self.ledger: pa.Table = NONE_GONE
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
@@ -465,7 +476,7 @@ def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
 def _map(data: "datasets.Dataset", function: Any, stage: stages.Stage) -> "datasets.Dataset":
     if not len(data):
         return datasets.Dataset(function(_all_rows(data)) if data.column_names else pa.table({}))
-    settings = {"batched": True, "batch_size": BATCH, "writer_batch_size": 64, "desc": stage.name}
+    settings = {"batched": True, "batch_size": _batch_of(data), "writer_batch_size": 64, "desc": stage.name}
     return data.with_format("arrow").map(function, **settings).with_format(None)
 
 
@@ -483,7 +494,11 @@ def _sketches(survey: stages.Survey, data: "datasets.Dataset") -> "datasets.Data
 
 
 def _batches(data: "datasets.Dataset | datasets.IterableDataset") -> Iterator[pa.Table]:
-    yield from data.with_format("arrow").iter(BATCH)
+    yield from data.with_format("arrow").iter(_batch_of(data))
+
+
+def _batch_of(data: "datasets.Dataset | datasets.IterableDataset") -> int:
+    return FILES if data.features is not None and has_content(data.features.arrow_schema) else BATCH
 
 
 def _all_rows(data: "datasets.Dataset") -> pa.Table:
@@ -502,7 +517,7 @@ def _stream(data: "datasets.IterableDataset", stage: stages.Stage) -> "datasets.
     stage.prepare()
     # Under the arrow format, IterableDataset.filter cannot follow another filter, so a judge is a map that drops rows.
     function: Any = partial(_streamed, stage)
-    return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
+    return data.with_format("arrow").map(function, batched=True, batch_size=_batch_of(data)).with_format(None)
 
 
 def _fit_folder() -> Path:

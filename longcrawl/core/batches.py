@@ -85,8 +85,8 @@ class Outcome(NamedTuple):
 
 def has_content(schema: pa.Schema) -> bool:
     """Return whether documents have the column ``CONTENT``: one of this name with texts is any other column."""
-    kind = schema.field(CONTENT.name).type if CONTENT.name in schema.names else None
-    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    kinds = [field.type for field in schema if field.name == CONTENT.name]
+    return any(kind in (pa.binary(), pa.large_binary(), pa.binary_view()) for kind in kinds)
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:

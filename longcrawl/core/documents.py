@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import datasets
 import pyarrow as pa
 
-from longcrawl.core.batches import in_one_chunk, plain_strings, plain_type, with_column
+from longcrawl.core.batches import CONTENT, has_content, in_one_chunk, plain_strings, plain_type, with_column
 from longcrawl.core.fields import as_text, column_at, is_respelled, names_in, names_of, path_of
 from longcrawl.errors import LongCrawlError, listed_with_near, one_line, warn_user
 
@@ -22,15 +22,17 @@ OF_CRAWL = "Documents of a crawl: "
 Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
 
-def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
+def as_documents(data: Any, text: str, id: str | None, content: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
     """Convert data to a dataset with the columns ``text`` and ``id``, which may be fields of structs (``doc.text``).
+
+    With ``content``, that column or field has the bytes of files, and becomes the column ``content``.
 
     Data may be a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
     stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a function that
     returns such rows. All but the first two are held in memory. Without ids, they are ``SOURCE:ROW``, with a warning.
 
     Raises:
-        LongCrawlError: ``data`` is of an unknown type, or lacks these columns.
+        LongCrawlError: ``data`` is of an unknown type, or lacks these columns, or ``content`` has no bytes.
     """
     try:
         documents = _as_dataset(data)
@@ -38,8 +40,11 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
         raise LongCrawlError(
             f"documents of {type(data).__name__} make no table ({one_line(wrong)}): give columns, each of one type"
         ) from wrong
-    for name, wanted in ((text, "text"), (id or "id", "id")):
+    for name, wanted in ((text, "text"), (id or "id", "id"), (content or CONTENT.name, CONTENT.name)):
         documents = _renamed(documents, name, wanted)
+    if content is not None and documents.features is not None and not has_content(documents.features.arrow_schema):
+        kind = documents.features.arrow_schema.field(CONTENT.name).type
+        raise LongCrawlError(f"the column {content!r} has {kind}, not bytes: set content= to a column of binary values")
     kinds = {} if documents.features is None else {each.name: each.type for each in documents.features.arrow_schema}
     if is_respelled(kinds.get("id", pa.null())):
         documents = _changed(documents, _with_text_ids)

@@ -21,7 +21,7 @@ from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
 from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources import text
-from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, opened, spell_endings
+from longcrawl.sources.files import absolute, count_endings, has_ending, is_about, list_tree, opened, spell_endings
 from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
@@ -45,6 +45,8 @@ def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str,
 
     >>> guess_source("crawl/*.warc.gz"), guess_source("hf://datasets/org/name@v1")
     (('warc', {'data_files': 'crawl/*.warc.gz'}), ('hub', {'path': 'org/name', 'revision': 'v1'}))
+    >>> guess_source("reports/*.pdf")
+    ('text', {'format': 'pdf', 'data_files': 'reports/*.pdf'})
 
     Raises:
         SourceError: nothing is there, or no source can be guessed for it.
@@ -65,15 +67,20 @@ def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str,
     if is_url(name) or is_pattern or Path(absolute(name)).is_file():
         if (found := _of_files([path_of(name)])) is None and not is_pattern and is_url(name):
             return _of_folder(name, any_ending=any_ending)
-        return found or "text", {"data_files": name}
+        source, settings = found or ("text", {})
+        return source, ({} if any_ending else settings) | {"data_files": name}
     return _of_folder(name, any_ending=any_ending)
 
 
-def _of_files(names: Iterable[str]) -> str | None:
+def _of_files(names: Iterable[str]) -> tuple[str, dict[str, Any]] | None:
+    """Return the source of files by their endings, and its settings; PDFs only where nothing but a README has text."""
     names = list(names)
     if any(has_ending(name, warc.EXTENSIONS) for name in names):
-        return "warc"
-    return "text" if any(has_ending(name, text.EXTENSIONS) for name in names) else None
+        return "warc", {}
+    texts = [name for name in names if has_ending(name, text.EXTENSIONS)]
+    if any(has_ending(name, text.PDFS) for name in names) and all(map(is_about, texts)):
+        return "text", {"format": "pdf"}
+    return ("text", {}) if texts else None
 
 
 def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
@@ -97,10 +104,11 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
     if (found := _of_files(names)) is None:
         raise SourceError(
             f"{quoted(folder)} has no documents, by the names of its files: {count_endings(names)}. Known endings: "
-            f"{spell_endings((*text.EXTENSIONS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
+            f"{spell_endings((*text.EXTENSIONS, *text.PDFS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
             "`longcrawl sources`, as lc.open('datatrove', data_dir=…)"
         )
-    return found, {"data_dir": folder}
+    source, settings = found
+    return source, settings | {"data_dir": folder}
 
 
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "document", "markdown")
@@ -143,12 +151,14 @@ def first_recipe(
         raise RecipeError(
             f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {shlex.quote(name)} checks it"
         )
-    if source in ("text", "hub"):
+    spec: Mapping[str, Any] = _OF_TEXTS
+    if settings.get("format") == "pdf":
+        spec = {**_OF_TEXTS, "stages": [{"extract_pdf": {}}, *_OF_TEXTS["stages"]]}
+    elif source in ("text", "hub"):
         with without_set():
             settings |= _text_field(source, settings, TEXT_FIELDS if text_field is None else (text_field,))
     elif text_field is not None:
         settings |= {"text_field": text_field}
-    spec: Mapping[str, Any] = _OF_TEXTS
     if (known := _RECIPES.get(source)) is not None:
         spec = read_recipe(known)
         settings = {key: value for key, value in spec["source"].items() if key != "builder"} | settings

@@ -486,7 +486,7 @@ def _parts(files: list[str], base: str) -> list[Part]:
 
 
 def _warn_of_others(source: str, names: Sequence[str], endings: tuple[str, ...]) -> None:
-    left = [name for name in names if not has_ending(name, endings) and not _is_about(name)]
+    left = [name for name in names if not has_ending(name, endings) and not is_about(name)]
     if left:
         files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
         warn_user(
@@ -505,7 +505,7 @@ def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, .
     found = [name for name in names if has_ending(name, endings)]
     if all(has_ending(name, whole) for name in found):
         return found
-    return [name for name in found if not (has_ending(name, whole) and _is_about(name))]
+    return [name for name in found if not (has_ending(name, whole) and is_about(name))]
 
 
 def spell_endings(endings: Iterable[str]) -> str:
@@ -519,7 +519,8 @@ def spell_endings(endings: Iterable[str]) -> str:
     return ", ".join(plain) + packed
 
 
-def _is_about(name: str) -> bool:
+def is_about(name: str) -> bool:
+    """Return whether a file describes others, by its name: a README or a LICENSE."""
     return name.rpartition("/")[2].upper().startswith(_ABOUT)
 
 

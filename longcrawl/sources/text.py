@@ -1,8 +1,9 @@
-"""Text datasets: JSON lines, parquet, CSV and text files, local or behind URLs.
+"""Text datasets: JSON lines, parquet, CSV, text files and PDFs, local or behind URLs.
 
 JSON lines (``.jsonl``, ``.json``, ``.ndjson``) and rows of parquet and CSV (``.csv``, ``.tsv``, with names in the first
 row) are documents ``FILE:LINE`` and ``FILE:ROW``; ``.txt``, ``.md``, ``.py`` and the like are one document ``FILE``, or
-one ``FILE:LINE`` per line that has text.
+one ``FILE:LINE`` per line that has text. With ``format: pdf``, a file is one document ``FILE`` with its bytes in
+``content``, and ``content_field`` names a column of parquet with such bytes; a later stage makes them texts.
 
 Endings are compared in any case. All but parquet may be compressed with gzip or zstd, which is detected from the first
 bytes; the name may also end in ``.gz`` or ``.zst``. Ids count lines and rows from 0, including blank and unreadable
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
+from longcrawl.core.batches import CONTENT
 from longcrawl.core.fields import as_text, names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords, is_utf8
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
@@ -34,7 +36,7 @@ from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, see
 from longcrawl.sources.files import DamagedFileError, DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows, written_out
-from longcrawl.urls import is_url
+from longcrawl.urls import is_url, without_secrets
 
 LAST_SPACE = 0x3000
 """Highest code point that ``str.isspace`` accepts."""
@@ -127,7 +129,9 @@ WHOLE = _each(*_PROSE, *_CODE)
 RECORDS = (*_each(*_LINES, *ENDINGS), ".parquet")
 """Endings of files with one document per record."""
 EXTENSIONS = (*RECORDS, *WHOLE)
-_FORMATS = {"json": ".jsonl", "csv": ".csv", "tsv": ".tsv", "parquet": ".parquet", "text": ".txt"}
+PDFS = _each(".pdf")
+"""Endings of PDFs, which are read only with ``format: pdf``, as they have no text yet."""
+_FORMATS = {"json": ".jsonl", "csv": ".csv", "tsv": ".tsv", "parquet": ".parquet", "text": ".txt", "pdf": ".pdf"}
 """The file ending that selects the reader, by format."""
 _ENCODED = ("not UTF-8", "not JSON", "has no field", "seems to be binary")
 """Errors that a wrong encoding may explain."""
@@ -145,7 +149,7 @@ def kind_of(name: str) -> str:
     return ".txt" if ending in (*_PROSE, *_CODE) else ending if ending in RECORDS else ""
 
 
-FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field")
+FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field", "content_field")
 """Settings that name one field of records."""
 _LOOKED_AT = 100
 """Lines of JSON searched for field names to list in an error."""
@@ -170,7 +174,7 @@ def _without_descriptions(parts: list[sources.Part]) -> list[sources.Part]:
 
 @sources.source("text")
 class Text(sources.Source):
-    """Documents of JSON lines, parquet, CSV or text files.
+    """Documents of JSON lines, parquet, CSV or text files, or PDFs.
 
     The column ``source`` is the file name; a field ``source`` of the records replaces it only if ``fields`` names it.
 
@@ -184,6 +188,9 @@ class Text(sources.Source):
         url_field: the field with the URL; null in records without it.
         date_field: the field with the date; null in records without it.
         language_field: the field with the language.
+        content_field: instead of a text, the field of parquet with the bytes of a file, such as ``pdf`` or
+            ``pdf.bytes``. They become the column ``content`` (large_binary) for the stage ``extract_pdf``, and ``text``
+            is null.
         language: the language of documents without one.
         fields: additional fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``. Each becomes a
             column of text with that name, null in records without it. A list or an object is not text.
@@ -195,12 +202,14 @@ class Text(sources.Source):
             file at the top. With "folder", ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a text file is one document, or each of its lines that is not blank.
         format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
-            "text"; all files of a folder are then read. "auto" goes by their endings.
+            "text"; all files of a folder are then read. "pdf" reads the PDFs of a folder, those
+            that end in ``.pdf``: their bytes are in ``content``, as with ``content_field``, and ``url`` is the URL of a
+            remote one. "auto" goes by the endings of the other formats.
         encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
             detect it for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts
             the files that are not known to be UTF-8 by encoding.
-        max_record_bytes: maximum bytes of a line of JSON or text, a text in parquet, or a text file that is one
-            document. A longer one is a bad record. Reading a record takes several times its length of memory.
+        max_record_bytes: maximum bytes of a line of JSON or text, a text in parquet, or a file that is one document.
+             A longer one is a bad record. Reading a record takes several times its length of memory.
         on_bad_files: what to do about a missing, cut or corrupt file and about a record without text. Members of a
             compressed file with a correct checksum are kept, see ``longcrawl.sources.compressed``.
         storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep
@@ -219,7 +228,8 @@ class Text(sources.Source):
     origins: Literal["file", "line"] = "file"
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
-    format: Literal["auto", "json", "csv", "tsv", "parquet", "text"] = "auto"
+    format: Literal["auto", "json", "csv", "tsv", "parquet", "text", "pdf"] = "auto"
+    content_field: str | None = None
     encoding: str = "utf-8"
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
@@ -236,10 +246,18 @@ class Text(sources.Source):
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
+        if self.content_field is not None and (self.format not in ("auto", "parquet") or self.text_field != "text"):
+            other = "text_field" if self.text_field != "text" else "format"
+            raise SourceError(
+                f"text.content_field names a field of parquet instead of a text, and {other} is "
+                f"{getattr(self, other)!r}: leave one of them out"
+            )
+        if self._holds_files and CONTENT.name in self.fields:
+            raise SourceError(f"text.fields names {CONTENT.name!r}, the column of the bytes: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``format`` and ``encoding`` only if they are not the default."""
-        defaults = {"format": "auto", "encoding": "utf-8"}
+        """Return the fields as YAML-ready values; some only if they are not the default."""
+        defaults = {"format": "auto", "content_field": None, "encoding": "utf-8"}
         unset = [name for name, default in defaults.items() if getattr(self, name) == default]
         return {name: value for name, value in super().settings().items() if name not in unset}
 
@@ -247,12 +265,14 @@ class Text(sources.Source):
         """Return the Arrow schema of every table that ``read`` yields."""
         own = [field for field in _PLACE if self.origins == "line" and field.name not in self.fields]
         further = [pa.field(name, pa.string()) for name in self.fields if name not in sources.DOCUMENTS.names]
-        return pa.schema([*sources.DOCUMENTS, *further, *own])
+        return pa.schema([*sources.DOCUMENTS, *further, *own, *([CONTENT] if self._holds_files else [])])
 
     def splits(self) -> dict[str, list[sources.Part]]:
         """List the files of every split."""
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         endings, hint = (EXTENSIONS, FORCE) if self.format == "auto" else (("",), "")
+        if self.format == "pdf" and not data_files:
+            endings, hint = PDFS, ". Name PDFs with other endings with data_files"
         splits = named_parts(self.name, data_dir, data_files, endings, "*.jsonl", whole=WHOLE, hint=hint)
         if not data_files:
             splits = {split: _without_descriptions(parts) for split, parts in splits.items()}
@@ -283,22 +303,25 @@ class Text(sources.Source):
                     return list(names_of(file.schema_arrow))
             if kind in ENDINGS:
                 return read_names(path, ENDINGS[kind], self.max_record_bytes, decoding)
-            return [] if kind == ".txt" else _json_names(path, self.max_record_bytes, decoding)
+            return [] if kind in (".txt", ".pdf") else _json_names(path, self.max_record_bytes, decoding)
         except DamagedFileError:
             return []
 
     def list_ids(self, part: sources.Part) -> Iterator[pa.ChunkedArray] | None:
         """List the ids of records without other fields, or return None for text and remote files."""
         field = self.id_field
-        if field is None or self._kind(part.name) == ".txt" or is_url(part.files[0]):
+        if field is None or self._kind(part.name) in (".txt", ".pdf") or is_url(part.files[0]):
             return None
-        alone = replace(self, text_field=field, url_field=field, date_field=field, language_field=field, fields=())
+        own = dict.fromkeys(("text_field", "url_field", "date_field", "language_field"), field)
+        alone = replace(self, **own, fields=(), content_field=None)  # type: ignore[arg-type]  # names of text fields
         return (table["id"] for table in alone.read(part, sources.BadFiles("skip")))
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
         (path,), name = part.files, part.name
         kind = self._kind(name)
+        if self.content_field is not None and kind != ".parquet":
+            raise SourceError(f"{name} is not parquet, the only format with fields of bytes: leave out content_field")
         explain = partial(self._explain, path) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
 
@@ -307,7 +330,9 @@ class Text(sources.Source):
                 bad_files.encodings[encoding] += 1
 
         decoding = Decoding(self.encoding, note)
-        if kind == ".txt" and self.unit == "file":
+        if kind == ".pdf":
+            tables = self._binary(name, path)
+        elif kind == ".txt" and self.unit == "file":
             tables = self._file(name, path, decoding)
         elif kind == ".txt":
             tables = self._lines(name, path, lost, bad_files, decoding)
@@ -325,6 +350,10 @@ class Text(sources.Source):
         except DamagedFileError as damage:
             lost.report(explain(self._hint(str(damage))), damage.records_lost)
         bad_files.has_unchecked = False
+
+    @property
+    def _holds_files(self) -> bool:
+        return self.format == "pdf" or self.content_field is not None
 
     def _kind(self, name: str) -> str:
         return _FORMATS.get(self.format) or kind_of(name)
@@ -400,9 +429,10 @@ class Text(sources.Source):
             if (many := schema.names.count(path[0])) > 1:
                 raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
             kind = type_at(schema, path)
-            if pa.types.is_nested(kind):
-                shown = shortened(str(kind), MOST_QUOTED)
-                raise DamagedFileError(f"has no text in its field {field!r} but {shown}; {fix}", rows)
+            is_content = field == self.content_field
+            if pa.types.is_nested(kind) or (is_content and not _holds_bytes(kind)):
+                what, shown = "bytes" if is_content else "text", shortened(str(kind), MOST_QUOTED)
+                raise DamagedFileError(f"has no {what} in its field {field!r} but {shown}; {fix}", rows)
         return columns
 
     def _csv(self, path: str, separator: str, lost: sources.LostRecords, decoding: Decoding) -> Iterator["_Records"]:
@@ -423,12 +453,12 @@ class Text(sources.Source):
                 table, numbers = table.filter(pa.array(kept)), numbers[kept]
 
         for field in table.column_names:
-            where = "" if field == self.text_field else f" in its field {field!r}"
+            where = "" if field in (self.text_field, self.content_field) else f" in its field {field!r}"
             keep(up_to(table[field], self.max_record_bytes), too_long(self.max_record_bytes, where))
         for place, field in enumerate(table.column_names):
             if pa.types.is_dictionary(table[field].type):
                 table = table.set_column(place, field, written_out(table[field]))
-        for field in table.column_names:
+        for field in (name for name in table.column_names if name != self.content_field):
             keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
         for field in self._needed():
             if table[field].null_count:
@@ -460,6 +490,14 @@ class Text(sources.Source):
             raise DamagedFileError(_BINARY, 1)
         yield self._table(name, _Records(pa.table({self.text_field: pa.array([text], pa.large_string())}), None))
 
+    def _binary(self, name: str, path: str) -> Iterator[pa.Table]:
+        url = without_secrets(path) if is_url(path) else None
+        columns = {
+            CONTENT.name: pa.array([read_bytes(path, self.max_record_bytes)], CONTENT.type),
+            self.url_field: pa.array([url], pa.string()),
+        }
+        yield self._table(name, _Records(pa.table(columns), None))
+
     def _table(self, name: str, records: "_Records") -> pa.Table:
         table, rows, schema = records.table, records.table.num_rows, self.schema()
 
@@ -473,7 +511,9 @@ class Text(sources.Source):
         }
         if self.language:
             found["language"] = pc.fill_null(as_text(found["language"]), self.language)
-        found |= {"text": table[self.text_field], "source": self._source(name, rows), "id": pa.repeat(name, rows)}
+        found |= {"text": column(self.text_field), "source": self._source(name, rows), "id": pa.repeat(name, rows)}
+        if self._holds_files:
+            found[CONTENT.name] = table[self.content_field or CONTENT.name]
         if self.id_field and self.id_field in table.column_names:
             found["id"] = table[self.id_field]
         elif records.numbers is not None:
@@ -496,17 +536,23 @@ class Text(sources.Source):
         return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
 
     def _needed(self) -> list[str]:
-        return [field for field in (self.text_field, self.id_field) if field]
+        return [field for field in (self.content_field or self.text_field, self.id_field) if field]
 
     def _optional(self) -> tuple[str, ...]:
         return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
         """Add to a reason which setting to change if a field is missing."""
-        for setting in ("text_field", "id_field"):
+        for setting in ("text_field", "id_field", "content_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}{sources.OTHER_FIELD} ({_SET.format(setting)})"
         return reason
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    kind, types = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.types
+    is_binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return is_binary or bool(types.is_fixed_size_binary(kind))
 
 
 @contextmanager
