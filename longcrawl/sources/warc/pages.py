@@ -390,9 +390,10 @@ def begins_like_pdf(payload: bytes | memoryview, *, declared: bool) -> bool:
     have it on a line of its own in a body with characters that do not occur in text.
     """
     head = bytes(payload[:SNIFFED_BYTES])
-    if _PDF.match(head) or (declared and b"%PDF-" in head):
-        return True
-    return _PDF_LINE.search(head) is not None and BINARY.search(payload) is not None
+    if b"%PDF-" not in head:
+        return False
+    is_certain = declared or _PDF.match(head) is not None
+    return is_certain or (_PDF_LINE.search(head) is not None and BINARY.search(payload) is not None)
 
 
 def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:

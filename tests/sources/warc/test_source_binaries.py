@@ -280,9 +280,10 @@ def test_a_run_writes_the_texts_of_a_stage_that_reads_pdfs(tmp_path):
     path.parent.mkdir()
     bodies = [small_pdf(f"number {number}", number) for number in range(5)]
     ids = [f"<urn:uuid:{number}>" for number in range(6)]
-    records = [record(body, WARC_Record_ID=name) for body, name in zip([*bodies, b"random"], ids, strict=True)]
+    fields = [{"WARC-Record-ID": name, "WARC-Target-URI": f"https://example.org/{name[10:-1]}"} for name in ids]
+    records = [record(body, **each) for body, each in zip([*bodies, b"random"], fields, strict=True)]
     path.write_bytes(b"".join(map(gzip.compress, records)))
-    made = parse_recipe(recipe(path, "count_bytes", {"min_chars": {"n": 4}}))
+    made = parse_recipe(recipe(path, "urls", "count_bytes", {"min_chars": {"n": 4}}))
     lc.run(made, tmp_path / "run")
     found = load_dataset(str(tmp_path / "run" / "parquet"), split="train")
     assert found["text"][:] == [f"a PDF of {len(body)} bytes" for body in bodies]
