@@ -3,7 +3,7 @@
 JSON lines (``.jsonl``, ``.json``, ``.ndjson``) and rows of parquet and CSV (``.csv``, ``.tsv``, with names in the first
 row) are documents ``FILE:LINE`` and ``FILE:ROW``; ``.txt``, ``.md``, ``.py`` and the like are one document ``FILE``, or
 one ``FILE:LINE`` per line that has text. With ``format: pdf``, a file is one document ``FILE`` with its bytes in
-``content``, and ``content_field`` names a column of parquet with such bytes; a later stage makes them texts.
+``content``, and ``file_field`` names a column of parquet with such bytes; a later stage makes them texts.
 
 Endings are compared in any case. All but parquet may be compressed with gzip or zstd, which is detected from the first
 bytes; the name may also end in ``.gz`` or ``.zst``. Ids count lines and rows from 0, including blank and unreadable
@@ -149,7 +149,7 @@ def kind_of(name: str) -> str:
     return ".txt" if ending in (*_PROSE, *_CODE) else ending if ending in RECORDS else ""
 
 
-FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field", "content_field")
+FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field", "file_field")
 """Settings that name one field of records."""
 _LOOKED_AT = 100
 """Lines of JSON searched for field names to list in an error."""
@@ -188,7 +188,7 @@ class Text(sources.Source):
         url_field: the field with the URL; null in records without it.
         date_field: the field with the date; null in records without it.
         language_field: the field with the language.
-        content_field: instead of a text, the field of parquet with the bytes of a file, such as ``pdf`` or
+        file_field: instead of a text, the field of parquet with the bytes of a file, such as ``pdf`` or
             ``pdf.bytes``. They become the column ``content`` (large_binary) for the stage ``extract_pdf``, and ``text``
             is null.
         language: the language of documents without one.
@@ -203,7 +203,7 @@ class Text(sources.Source):
         unit: whether a text file is one document, or each of its lines that is not blank.
         format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
             "text"; all files of a folder are then read. "pdf" reads the PDFs of a folder, those
-            that end in ``.pdf``: their bytes are in ``content``, as with ``content_field``, and ``url`` is the URL of a
+            that end in ``.pdf``: their bytes are in ``content``, as with ``file_field``, and ``url`` is the URL of a
             remote one. "auto" goes by the endings of the other formats.
         encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
             detect it for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts
@@ -229,7 +229,7 @@ class Text(sources.Source):
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
     format: Literal["auto", "json", "csv", "tsv", "parquet", "text", "pdf"] = "auto"
-    content_field: str | None = None
+    file_field: str | None = None
     encoding: str = "utf-8"
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
@@ -246,10 +246,10 @@ class Text(sources.Source):
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
-        if self.content_field is not None and (self.format not in ("auto", "parquet") or self.text_field != "text"):
+        if self.file_field is not None and (self.format not in ("auto", "parquet") or self.text_field != "text"):
             other = "text_field" if self.text_field != "text" else "format"
             raise SourceError(
-                f"text.content_field names a field of parquet instead of a text, and {other} is "
+                f"text.file_field names a field of parquet instead of a text, and {other} is "
                 f"{getattr(self, other)!r}: leave one of them out"
             )
         if self._holds_files and CONTENT.name in self.fields:
@@ -257,7 +257,7 @@ class Text(sources.Source):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as YAML-ready values; some only if they are not the default."""
-        defaults = {"format": "auto", "content_field": None, "encoding": "utf-8"}
+        defaults = {"format": "auto", "file_field": None, "encoding": "utf-8"}
         unset = [name for name, default in defaults.items() if getattr(self, name) == default]
         return {name: value for name, value in super().settings().items() if name not in unset}
 
@@ -313,15 +313,15 @@ class Text(sources.Source):
         if field is None or self._kind(part.name) in (".txt", ".pdf") or is_url(part.files[0]):
             return None
         own = dict.fromkeys(("text_field", "url_field", "date_field", "language_field"), field)
-        alone = replace(self, **own, fields=(), content_field=None)  # type: ignore[arg-type]  # names of text fields
+        alone = replace(self, **own, fields=(), file_field=None)  # type: ignore[arg-type]  # names of text fields
         return (table["id"] for table in alone.read(part, sources.BadFiles("skip")))
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
         (path,), name = part.files, part.name
         kind = self._kind(name)
-        if self.content_field is not None and kind != ".parquet":
-            raise SourceError(f"{name} is not parquet, the only format with fields of bytes: leave out content_field")
+        if self.file_field is not None and kind != ".parquet":
+            raise SourceError(f"{name} is not parquet, the only format with fields of bytes: leave out file_field")
         explain = partial(self._explain, path) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
 
@@ -353,7 +353,7 @@ class Text(sources.Source):
 
     @property
     def _holds_files(self) -> bool:
-        return self.format == "pdf" or self.content_field is not None
+        return self.format == "pdf" or self.file_field is not None
 
     def _kind(self, name: str) -> str:
         return _FORMATS.get(self.format) or kind_of(name)
@@ -429,7 +429,7 @@ class Text(sources.Source):
             if (many := schema.names.count(path[0])) > 1:
                 raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
             kind = type_at(schema, path)
-            is_content = field == self.content_field
+            is_content = field == self.file_field
             if pa.types.is_nested(kind) or (is_content and not _holds_bytes(kind)):
                 what, shown = "bytes" if is_content else "text", shortened(str(kind), MOST_QUOTED)
                 raise DamagedFileError(f"has no {what} in its field {field!r} but {shown}; {fix}", rows)
@@ -453,12 +453,12 @@ class Text(sources.Source):
                 table, numbers = table.filter(pa.array(kept)), numbers[kept]
 
         for field in table.column_names:
-            where = "" if field in (self.text_field, self.content_field) else f" in its field {field!r}"
+            where = "" if field in (self.text_field, self.file_field) else f" in its field {field!r}"
             keep(up_to(table[field], self.max_record_bytes), too_long(self.max_record_bytes, where))
         for place, field in enumerate(table.column_names):
             if pa.types.is_dictionary(table[field].type):
                 table = table.set_column(place, field, written_out(table[field]))
-        for field in (name for name in table.column_names if name != self.content_field):
+        for field in (name for name in table.column_names if name != self.file_field):
             keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
         for field in self._needed():
             if table[field].null_count:
@@ -513,7 +513,7 @@ class Text(sources.Source):
             found["language"] = pc.fill_null(as_text(found["language"]), self.language)
         found |= {"text": column(self.text_field), "source": self._source(name, rows), "id": pa.repeat(name, rows)}
         if self._holds_files:
-            found[CONTENT.name] = table[self.content_field or CONTENT.name]
+            found[CONTENT.name] = table[self.file_field or CONTENT.name]
         if self.id_field and self.id_field in table.column_names:
             found["id"] = table[self.id_field]
         elif records.numbers is not None:
@@ -536,14 +536,14 @@ class Text(sources.Source):
         return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
 
     def _needed(self) -> list[str]:
-        return [field for field in (self.content_field or self.text_field, self.id_field) if field]
+        return [field for field in (self.file_field or self.text_field, self.id_field) if field]
 
     def _optional(self) -> tuple[str, ...]:
         return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
         """Add to a reason which setting to change if a field is missing."""
-        for setting in ("text_field", "id_field", "content_field"):
+        for setting in ("text_field", "id_field", "file_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}{sources.OTHER_FIELD} ({_SET.format(setting)})"
         return reason

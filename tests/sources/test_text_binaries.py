@@ -165,16 +165,16 @@ def test_a_binary_column_of_parquet(tmp_path, kind):
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
     field = "pdf.bytes" if kind == "struct" else "pdf"
     path = str(tmp_path / "a.parquet")
-    rows, bad_files = read(data_files=path, content_field=field, id_field="key", fields=("key",))
+    rows, bad_files = read(data_files=path, file_field=field, id_field="key", fields=("key",))
     assert [row["content"] for row in rows] == BODIES
     assert [row["id"] for row in rows] == [row["key"] for row in rows] == list("abcd")
     assert {row["text"] for row in rows} == {None}
     assert bad_files.fields == {field: 4, "key": 4}
-    source = Text(data_files=path, content_field=field, id_field="key")
+    source = Text(data_files=path, file_field=field, id_field="key")
     (ids,) = source.list_ids(source.splits()["train"][0])
     assert ids.to_pylist() == list("abcd")
-    assert [row["id"] for row in read(data_files=path, content_field=field)[0]] == [f"a.parquet:{n}" for n in range(4)]
-    loaded = load_dataset("longcrawl", "text", data_files=path, content_field=field, split="train")
+    assert [row["id"] for row in read(data_files=path, file_field=field)[0]] == [f"a.parquet:{n}" for n in range(4)]
+    loaded = load_dataset("longcrawl", "text", data_files=path, file_field=field, split="train")
     assert loaded["content"][:] == BODIES
 
 
@@ -183,7 +183,7 @@ def test_tables_of_a_binary_column_are_cut_by_bytes(tmp_path, monkeypatch):
     writer = pa.table({"pdf": pa.array(bodies)})
     pq.write_table(writer, tmp_path / "a.parquet", use_dictionary=False, data_page_size=1_000, write_batch_size=1)
     monkeypatch.setattr(parquet, "BATCH_BYTES", 200_000)
-    source = Text(data_files=str(tmp_path / "a.parquet"), content_field="pdf")
+    source = Text(data_files=str(tmp_path / "a.parquet"), file_field="pdf")
     found = list(source.read(source.splits()["train"][0], BadFiles()))
     assert max(table.num_rows for table in found) < 6
     assert [content for table in found for content in table["content"].to_pylist()] == bodies
@@ -202,28 +202,28 @@ def test_mistakes_with_binary_columns_are_explained(tmp_path):
     for field, message in (
         ("title", "has no bytes in its field 'title' but string; name another one instead"),
         ("struct", "has no bytes in its field 'struct' but struct<bytes: binary>; name another one"),
-        ("pfd", r"has no field 'pfd'; its fields: .*'pdf'.*; set content_field= to one of them"),
+        ("pfd", r"has no field 'pfd'; its fields: .*'pdf'.*; set file_field= to one of them"),
         ("pdf", "row 1 has null in its field 'pdf'"),
     ):
         with pytest.raises(SourceError, match=message):
-            read(data_files=path, content_field=field)
-    rows, bad_files = read("skip", data_files=path, content_field="pdf")
+            read(data_files=path, file_field=field)
+    rows, bad_files = read("skip", data_files=path, file_field="pdf")
     assert ([row["content"] for row in rows], bad_files.found[0].records_lost) == (BODIES[:1], 1)
     with pytest.raises(SourceError, match="row 0 has more than 50 bytes"):
-        read(data_files=path, content_field="long", max_record_bytes=50)
+        read(data_files=path, file_field="long", max_record_bytes=50)
     with pytest.raises(SourceError, match=r"b.jsonl is not parquet, the only format with fields of bytes"):
-        read(data_files=str(tmp_path / "b.jsonl"), content_field="pdf")
+        read(data_files=str(tmp_path / "b.jsonl"), file_field="pdf")
     with pytest.raises(SourceError, match=r"and text_field is 'title': leave one of them out"):
-        Text(data_files=path, content_field="pdf", text_field="title")
+        Text(data_files=path, file_field="pdf", text_field="title")
     with pytest.raises(SourceError, match=r"and format is 'pdf': leave one of them out"):
-        Text(data_files=path, content_field="pdf", format="pdf")
+        Text(data_files=path, file_field="pdf", format="pdf")
     with pytest.raises(SourceError, match=r"text.fields names 'content', the column of the bytes"):
-        Text(data_files=path, content_field="pdf", fields=("content",))
+        Text(data_files=path, file_field="pdf", fields=("content",))
 
 
 def test_settings_of_recipes_stay_the_same():
-    assert not {"content_field", "format"} & Text(data_files="x").settings().keys()
-    assert Text(data_files="x", content_field="pdf").settings()["content_field"] == "pdf"
+    assert not {"file_field", "format"} & Text(data_files="x").settings().keys()
+    assert Text(data_files="x", file_field="pdf").settings()["file_field"] == "pdf"
     assert Text(data_files="x", fields=("content",)).schema() == pa.schema([*DOCUMENTS, ("content", pa.string())])
 
 
@@ -235,7 +235,7 @@ def test_a_binary_column_of_the_hub(hub, tmp_path):
     HfApi().upload_file(
         path_or_fileobj=tmp_path / "a.parquet", path_in_repo="a.parquet", repo_id="me/reports", repo_type="dataset"
     )
-    assert lc.open("me/reports", content_field="pdf").data["content"][:] == BODIES
+    assert lc.open("me/reports", file_field="pdf").data["content"][:] == BODIES
 
 
 def test_a_crawl_of_a_dataset_with_a_binary_column(tmp_path):
