@@ -299,7 +299,8 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         "old[2]/a.jsonl",
         "pages/deep/x.warc.gz",
         "release/documents/2023-06/0000/en_head.json.gz",
-        "odd/a.pdf",
+        "odd/a.docx",
+        "reports/a.pdf",
         "notes/A.MD",
         "CRAWL/A.WARC.GZ",
     ):
@@ -311,6 +312,7 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         "texts/*.csv.gz": ("text", {"data_files": "texts/*.csv.gz"}),
         "pages": ("warc", {"data_dir": "pages"}),
         "notes": ("text", {"data_dir": "notes"}),
+        "reports": ("text", {"format": "pdf", "data_dir": "reports"}),
         "CRAWL": ("warc", {"data_dir": "CRAWL"}),
         "https://host/CC-1.warc.gz?sig=x": ("warc", {"data_files": "https://host/CC-1.warc.gz?sig=x"}),
         "release": ("redpajama-v2", {"data_dir": "release"}),
@@ -331,7 +333,7 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         with pytest.raises(SourceError, match=rf"nothing is at '{name[:99]}.*: name a file, folder, URL or glob"):
             guess_source(name)
     with pytest.raises(
-        SourceError, match=r"'odd' has no documents, by the names of its files: \.pdf 1\. Known endings: \.js"
+        SourceError, match=r"'odd' has no documents, by the names of its files: \.docx 1\. Known endings: \.js"
     ):
         guess_source("odd")
     assert guess_source("odd", any_ending=True) == ("text", {"data_dir": "odd"})
