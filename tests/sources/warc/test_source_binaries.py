@@ -289,3 +289,24 @@ def test_a_run_writes_the_texts_of_a_stage_that_reads_pdfs(tmp_path):
     assert found["text"][:] == [f"a PDF of {len(body)} bytes" for body in bodies]
     assert "content" not in found.column_names
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["left_out"] == {"not_pdf": 1}
+
+
+def test_real_and_made_pdfs_come_as_they_were_sent(real_data):
+    if not (folder := real_data / "pdf").is_dir():
+        pytest.skip("the real input has no PDFs")
+    lines = gzip.decompress((folder / "groundtruth.jsonl.gz").read_bytes()).splitlines()
+    known = {known["url"]: known for known in map(json.loads, lines)}
+    source, bad_files = Warc(data_files=str(folder / "*.warc.gz"), binary=("pdf",)), BadFiles()
+    found = [table for part in source.splits()["train"] for table in source.read(part, bad_files)]
+    rows = {row["url"]: row for table in found for row in table.to_pylist()}
+    kinds = {"html": "text/html", "notpdf": "text/html"}
+    assert {url: row["mime"] for url, row in rows.items()} == {
+        url: kinds.get(known[url]["kind"], "application/pdf") for url in rows
+    }
+    contents = {url: row["content"] for url, row in rows.items() if row["content"] is not None}
+    assert {url: hashlib.sha256(each).hexdigest() for url, each in contents.items()} == {
+        url: known[url]["sha256"] for url in contents
+    }
+    assert {known[url]["kind"] for url in known.keys() - rows.keys()} == {"broken"}
+    left_out = {"not_pdf": 1, "empty_body": 1, "status_404": 1}
+    assert {rule: bad_files.left_out[rule] for rule in left_out} == left_out
