@@ -151,6 +151,7 @@ _WHERE_FROM = {
     "text": ". Name the one that has the texts: lc.Crawl(data, text=COLUMN)",
     "tokens": ". Add the stage tokenize before it",
     "html": ". The source warc has it; texts need no extraction",
+    "content": ". The source warc has it with binary: [pdf], the source text with format: pdf or file_field",
     "language": ". Add the stage identify_language before it, or name its field: language_field of the source",
     "url": ". Name the field that has it: url_field of the source",
 }

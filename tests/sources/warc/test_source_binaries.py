@@ -30,8 +30,8 @@ WARNING = b"<br />\n<b>Warning</b>: headers already sent in report.php on line 3
 
 def record(body, mime="application/pdf", kind="response", status="200 OK", http="", **fields):
     head = f"HTTP/1.1 {status}\r\n" + (f"Content-Type: {mime}\r\n" if mime else "") + http + "\r\n"
-    block = body if kind == "conversion" else head.encode() + body
-    types = mime if kind == "conversion" else "application/http; msgtype=response"
+    block = head.encode() + body if kind == "response" else body
+    types = "application/http; msgtype=response" if kind == "response" else mime
     given = {"WARC-Type": kind, "WARC-Target-URI": "https://example.org/report", "Content-Type": types} | fields
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
     return f"WARC/1.0\r\n{lines}Content-Length: {len(block)}\r\n\r\n".encode() + block + b"\r\n\r\n"
@@ -86,6 +86,13 @@ def test_a_pdf_is_known_by_its_bytes_whatever_its_type(tmp_path, mime):
         (row,), _ = read(tmp_path, [record(body, mime)], binary=("pdf",))
         assert (row["mime"], row["mime_declared"]) == ("application/pdf", mime)
         assert (row["content"], row["text"], row["html"], row["charset"]) == (body, None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["resource", "conversion"])
+def test_pdfs_without_a_response(tmp_path, kind):
+    (row,), _ = read(tmp_path, [record(PDF, kind=kind)], binary=("pdf",))
+    assert (row["content"], row["status"], row["mime_declared"]) == (PDF, None, "application/pdf")
+    assert read(tmp_path, [record(PDF, kind=kind)]) == ([], Counter(mime_application=1))
 
 
 @pytest.mark.parametrize("mime", ["text/html", "application/xhtml+xml", "text/plain"])
