@@ -24,6 +24,7 @@ STAGES = {
     "dependency_score": "longcrawl.long.dependency:DependencyScore",
     "exact_documents": "longcrawl.dedup.exact:ExactDocuments",
     "exact_substring": "longcrawl.dedup.substring:ExactSubstring",
+    "extract_pdf": "longcrawl.text.pdf.stage:ExtractPdf",
     "extract_text": "longcrawl.text.extract.stage:ExtractText",
     "fast_text_classifier": "longcrawl.text.classifiers:FastTextClassifier",
     "fine_web_quality": "longcrawl.text.gopher.stages:FineWebQuality",

@@ -73,7 +73,7 @@ def test_the_public_surface():
         "samples", "takedown", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report", "write_tables",
     ]  # fmt: skip
     assert lc.text.__all__ == [
-        "C4Quality", "Explanation", "ExtractText", "FastTextClassifier", "FineWebQuality", "FittedThresholds",
+        "C4Quality", "Explanation", "ExtractPdf", "ExtractText", "FastTextClassifier", "FineWebQuality", "FittedThresholds",
         "GopherQuality", "GopherRepetition", "IdentifyLanguage", "Language", "LineCorrections", "MinBytes", "MinChars",
         "MinWords", "OptOut", "PageExplanation", "PersonalData", "ProposedLines", "SequenceClassifier", "SignalRules",
         "Signals", "TrainedClassifier", "UrlFilter", "UrlHits", "UrlMatch", "explain", "explain_page", "find_language",

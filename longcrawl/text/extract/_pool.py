@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from longcrawl.core.stages import LIVING
 from longcrawl.errors import StageError
 from longcrawl.text.extract import _worker as _extraction_worker
-from longcrawl.text.extract._worker import HEADER, LENGTH, MEMORY, MISSING, RAISED, READY
+from longcrawl.text.extract._worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
 
 _READ = 1 << 20
 
@@ -33,6 +33,11 @@ class WorkerSettings(NamedTuple):
     max_memory: int
     wall_seconds: float
     """Seconds without an answer after which a worker counts as stuck. The worker itself does not use it."""
+    worker: str = _extraction_worker.__file__
+    """Path of the program that a worker runs."""
+    stage: str = "extract_text"
+    extra: str = "warc"
+    """Extra of longcrawl with the libraries that the worker needs."""
 
 
 class ExtractionProcess:
@@ -41,14 +46,14 @@ class ExtractionProcess:
     def __init__(self, settings: WorkerSettings) -> None:
         if not sys.executable:
             raise StageError(
-                "extract_text starts a Python process, and sys.executable is empty: set it to the path of Python"
+                f"{settings.stage} starts a Python process, and sys.executable is empty: set it to the path of Python"
             )
         if not hasattr(signal, "setitimer"):
             raise StageError(
-                "extract_text needs timers that Windows does not have; run it on Linux or macOS, or in WSL"
+                f"{settings.stage} needs timers that Windows does not have; run it on Linux or macOS, or in WSL"
             )
         settings_json = json.dumps(settings._asdict() | {"parent": os.getpid()})
-        command = [sys.executable, "-P", _extraction_worker.__file__, settings_json]
+        command = [sys.executable, "-P", settings.worker, settings_json]
         # Workers use this process's import path. A fixed hash seed keeps the order of sets out of texts, and a single
         # arena keeps glibc's reserves for threads out of a page's memory.
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -142,12 +147,15 @@ _LONGEST_WAIT = 1.0
 """Seconds of wall time to wait for any worker before checking for stuck ones."""
 
 
+Failure = Literal["time", "memory", "crash"]
+
+
 class Extracted(NamedTuple):
-    """Result of a page: its text, or the reason why there is none."""
+    """Result of a page: its text, and the reason why there is none or only a part of it."""
 
     text: str | None
-    """None if the extraction failed or the engine gave none."""
-    failure: Literal["time", "memory", "crash"] | None = None
+    """None if the extraction failed before any part of the text was sent."""
+    failure: Failure | None = None
 
 
 @dataclass
@@ -171,6 +179,8 @@ class _Batch:
         self.pages = pages
         self.waiting = deque(range(len(pages)))
         self.found: dict[int, Extracted] = {}
+        self.parts: dict[int, list[str]] = defaultdict(list)
+        """Parts of texts that are not complete yet, by the number of the page."""
         self.tried: set[int] = set()
         self.selector = selectors.DefaultSelector()
 
@@ -235,25 +245,44 @@ class _Batch:
         is_open = worker.read()
         for kind, text in worker.answers():
             if kind == MISSING:
-                raise StageError(f"extract_text lacks a library ({text}): pip install 'longcrawl[warc]'")
+                settings = self.pool.settings
+                raise StageError(
+                    f"{settings.stage} lacks a library ({text}): pip install 'longcrawl[{settings.extra}]'"
+                )
             if kind == READY:
                 worker.ready = True
+            elif kind == PART:
+                self.parts[worker.at_work[0]].append(text)
             elif kind == MEMORY:
                 self._lose(worker, "memory")
                 return
             else:
-                failed = kind == RAISED
-                self.found[worker.at_work.popleft()] = Extracted(None, "crash") if failed else Extracted(text)
+                number = worker.at_work.popleft()
+                self.found[number] = self._failed(number, "crash") if kind == RAISED else self._whole(number, text)
+                if kind == LAST:
+                    self._dismiss(worker)
+                    self.waiting.extendleft(reversed(worker.at_work))
+                    return
         if not is_open:
             self._lose(worker, None)
 
-    def _lose(self, worker: ExtractionProcess, reason: Literal["time", "memory"] | None) -> None:
-        """End a worker that may have died, and decide about its current page; its other pages get another worker."""
+    def _whole(self, number: int, text: str) -> Extracted:
+        return Extracted("".join([*self.parts.pop(number, ()), text]))
+
+    def _failed(self, number: int, failure: Failure) -> Extracted:
+        return Extracted("".join(self.parts.pop(number, ())) or None, failure)
+
+    def _dismiss(self, worker: ExtractionProcess, patience: float = 0.0) -> int:
+        """End a worker and return its exit code."""
         self.selector.unregister(worker.from_worker)
         if worker.to_worker in self.selector.get_map():
             self.selector.unregister(worker.to_worker)
         self.pool.processes.remove(worker)
-        code = worker.end(_LAST_SECONDS if reason is None else 0.0)
+        return worker.end(patience)
+
+    def _lose(self, worker: ExtractionProcess, reason: Literal["time", "memory"] | None) -> None:
+        """End a worker that may have died, and decide about its current page; its other pages get another worker."""
+        code = self._dismiss(worker, _LAST_SECONDS if reason is None else 0.0)
         if not worker.ready:
             raise StageError(
                 f"the process that extracts pages ended with code {code} before it began; see its messages"
@@ -262,23 +291,27 @@ class _Batch:
         if not worker.at_work:
             return
         number = self.waiting.popleft()
-        failure = reason or ("time" if code == -signal.SIGPROF else "crash")
+        failure: Failure = reason or ("time" if code == -signal.SIGPROF else "crash")
         if failure == "time" or number in self.tried:
-            self.found[number] = Extracted(None, failure)
+            self.found[number] = self._failed(number, failure)
         else:
             self.tried.add(number)
+            self.parts.pop(number, None)
             self._send(self._start_worker(), number)
 
 
-class _Here:
-    """The pool of this process. A forked process starts its own."""
+class Workers:
+    """Pool of this process for one stage. A forked process starts its own."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pool: _Pool | None = None
+        atexit.register(self.close)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.forget)
 
-    def call(self, settings: WorkerSettings, workers: int, pages: Sequence[memoryview] | None) -> list[Extracted]:
-        """Extract pages or, if there are none, wait for a first worker; an interrupted pool is not reused."""
+    def extract(self, settings: WorkerSettings, workers: int, pages: Sequence[memoryview] | None) -> list[Extracted]:
+        """Extract pages or, with None, wait for a first worker; an interrupted pool is not reused."""
         with self.lock:
             if self.pool is None or (self.pool.settings, self.pool.workers) != (settings, workers):
                 self.close()
@@ -302,10 +335,7 @@ class _Here:
             worker.abandon()
 
 
-_here = _Here()
-atexit.register(_here.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_here.forget)
+_here = Workers()
 
 
 def extract_pages(pages: Sequence[memoryview] | None, settings: WorkerSettings, workers: int) -> list[Extracted]:
@@ -316,4 +346,4 @@ def extract_pages(pages: Sequence[memoryview] | None, settings: WorkerSettings, 
     Raises:
         StageError: the engine's library is not installed, or a worker cannot be started.
     """
-    return _here.call(settings, workers, pages)
+    return _here.extract(settings, workers, pages)

@@ -5,7 +5,8 @@ argument is JSON: the engine's file, ``favor``, the limits, and the process id o
 
 A page is its length in bytes (eight bytes, little-endian) and its HTML as UTF-8. An answer is one byte for its kind,
 the CPU seconds that this process has used so far (a little-endian double), and a text in the same form as a page. The
-first answer is sent without a page: ``READY``, or ``MISSING`` with the name of a library that is not installed.
+first answer is sent without a page: ``READY``, or ``MISSING`` with the name of a library that is not installed. A
+worker may send a page's text in pieces: any number of ``PART``, then ``TEXT``, or ``LAST`` if it ends after this page.
 """
 
 import contextlib
@@ -17,13 +18,13 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 LENGTH = struct.Struct("<Q")
 HEADER = struct.Struct("<cdQ")
-READY, MISSING, TEXT, RAISED, MEMORY = b"R", b"I", b"T", b"E", b"M"
+READY, MISSING, PART, TEXT, LAST, RAISED, MEMORY = b"R", b"I", b"P", b"T", b"L", b"E", b"M"
 
 _WARM_UP = "<html><body><article>" + "<p>A first page, by which the engine loads what it needs.</p>" * 3
 _LOOKS_FOR_PARENT = 0.5
@@ -32,28 +33,45 @@ _ANY = 1 << 62
 
 def main(settings: dict[str, Any]) -> None:
     """Answer pages until the input ends."""
-    # The parent handles Ctrl-C. It may ignore SIGPROF, which this process would inherit.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
-    threading.Thread(target=_end_with, args=(settings["parent"],), daemon=True).start()
-    pages, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # Output printed by libraries must not mix with the answers.
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1)
+    answers = open_answers(settings["parent"])
     try:
         extract = runpy.run_path(settings["engine"])["make_extractor"](settings["favor"])
         extract(_WARM_UP)
     except ImportError as missing:
-        _answer(answers, MISSING, str(missing))
+        answer(answers, MISSING, str(missing))
         return
+    bound = begin(answers, settings["max_memory"])
+    for page in sent():
+        answer(answers, *_extracted(extract, page, settings["max_seconds"], bound))
+
+
+def open_answers(parent: int) -> BinaryIO:
+    """Set up this process as a worker of ``parent``, and return the file for answers."""
+    # The parent handles Ctrl-C. It may ignore SIGPROF, which this process would inherit.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "wb")
+    # Output printed by libraries must not mix with the answers.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return answers
+
+
+def begin(answers: BinaryIO, max_memory: int) -> int | None:
+    """Answer that this worker is ready; return the largest address space allowed for a page, None for no bound."""
     # From here on, libraries only print complaints about pages, which nobody reads.
-    os.dup2(silent, 2)
-    bound = _limit_memory(settings["max_memory"])
-    _answer(answers, READY, "")
+    os.dup2(1, 2)
+    bound = _limit_memory(max_memory)
+    answer(answers, READY, "")
+    return bound
+
+
+def sent() -> Iterator[bytes]:
+    """Yield the pages from standard input."""
+    pages = sys.stdin.buffer
     while (head := pages.read(LENGTH.size)) and len(head) == LENGTH.size:
-        page = pages.read(LENGTH.unpack(head)[0])
-        _answer(answers, *_extracted(extract, page, settings["max_seconds"], bound))
+        yield pages.read(LENGTH.unpack(head)[0])
 
 
 def _extracted(
@@ -70,7 +88,7 @@ def _extracted(
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     # Libraries may continue after a failed allocation, so the peak decides.
-    if bound is not None and _peak_memory() > bound:
+    if bound is not None and peak_memory() > bound:
         return MEMORY, ""
     return kind, text
 
@@ -81,7 +99,7 @@ def _limit_memory(max_memory: int) -> int | None:
 
     if not Path("/proc/self/status").exists():
         return None
-    peak = _peak_memory()
+    peak = peak_memory()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = min(peak + 2 * max_memory, _ANY)
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -89,13 +107,14 @@ def _limit_memory(max_memory: int) -> int | None:
     return peak + max_memory
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """Return the peak address space of this process in bytes."""
     with Path("/proc/self/status").open("rb") as status:
         return next(1024 * int(line.split()[1]) for line in status if line.startswith(b"VmPeak:"))
 
 
-def _answer(answers: BinaryIO, kind: bytes, text: str) -> None:
+def answer(answers: BinaryIO, kind: bytes, text: str) -> None:
+    """Send an answer."""
     data = text.encode("utf-8", "replace")
     answers.write(HEADER.pack(kind, time.process_time(), len(data)))
     answers.write(data)

@@ -1,0 +1,1 @@
+"""Extraction of text from PDF files."""

@@ -1,0 +1,131 @@
+"""Text of a PDF document, page by page: opening, reading, and the limits between pages."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import pypdfium2
+
+from longcrawl.text.pdf.lines import Line, page_lines
+from longcrawl.text.pdf.paragraphs import Paragraphs
+from longcrawl.text.pdf.rescue import rescue
+from longcrawl.text.pdf.running_lines import RunningLines
+from longcrawl.text.pdf.words import Page, read_page
+
+_MOST_FAILURES = 100
+"""Pages in a row that cannot be read, after which the page count of a file is not believed."""
+_NEEDS_PASSWORD = "password"  # noqa: S105  # a word of PDFium's message
+
+
+class Options(NamedTuple):
+    """Settings of :class:`longcrawl.text.pdf.stage.ExtractPdf` that a worker needs, see there."""
+
+    max_pages: int
+    max_seconds: float
+    max_characters: int
+    rescue: bool
+    hidden_text: str
+    running: str
+    hyphens: str
+    page_break: str
+
+
+class Document:
+    """A document that is read: sends each page as soon as its text is known, then a summary.
+
+    A message is a line of JSON: a list of kind and text for each page in order, and an object at the end. At most nine
+    pages are held.
+    """
+
+    def __init__(self, options: Options, send: Callable[[str], None], end: Callable[[str], None]) -> None:
+        self._options = options
+        self._send, self._end = send, end
+        self._kinds: deque[str] = deque()
+        """Kinds of the pages whose text is not sent yet."""
+        self._running = RunningLines(0)
+        self._paragraphs = Paragraphs(options.hyphens, options.page_break)
+        self._characters = 0
+        self._summary: dict[str, Any] = {"pages": 0, "rescued": False}
+
+    def read(self, data: bytes, waiting: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Read a document and send its messages; ``waiting`` surrounds calls that may take long."""
+        with waiting():
+            opened = _open(data)
+        if isinstance(opened, str) and opened != "encrypted" and self._options.rescue:
+            with waiting():
+                saved = rescue(data)
+                opened = _open(saved) if saved is not None else opened
+            self._summary["rescued"] = not isinstance(opened, str)
+        if isinstance(opened, str):
+            self._end(json.dumps({"failure": opened}))
+            return
+        try:
+            self._summary |= _facts(opened)
+            self._read_pages(opened, waiting)
+        finally:
+            opened.close()
+
+    def _read_pages(self, opened: pypdfium2.PdfDocument, waiting: Callable[[], AbstractContextManager[Any]]) -> None:
+        options, count, failures = self._options, self._summary["pages"], 0
+        self._running = RunningLines(count)
+        end = time.process_time() + options.max_seconds
+        for number in range(min(count, options.max_pages)):
+            page = read_page(opened.raw, number, options.hidden_text, waiting)
+            failures = failures + 1 if page.kind == "failed" else 0
+            self._add(page)
+            if failures == _MOST_FAILURES:
+                self.stop("failures")
+            elif self._characters > options.max_characters:
+                self.stop("characters")
+            elif time.process_time() > end:
+                self.stop("time")
+            else:
+                continue
+            return
+        self.stop("pages" if count > options.max_pages else None)
+
+    def stop(self, reason: str | None) -> None:
+        """Send the pages that were read, and the summary with the limit at which reading stopped."""
+        for lines in self._running.end():
+            self._finish(lines)
+        for text in self._paragraphs.end():
+            self._send_page(text)
+        self._end(json.dumps(self._summary | {"stopped": reason}, ensure_ascii=False))
+
+    def _add(self, page: Page) -> None:
+        lines = page_lines(page.words) if page.words is not None else []
+        self._kinds.append(page.kind)
+        self._paragraphs.count_words(lines)
+        self._characters += sum(len(line.text) for line in lines)
+        if self._options.running == "keep":
+            self._finish(lines)
+            return
+        for finished in self._running.add(lines):
+            self._finish(finished)
+
+    def _finish(self, lines: list[Line]) -> None:
+        for text in self._paragraphs.add(lines):
+            self._send_page(text)
+
+    def _send_page(self, text: str) -> None:
+        self._send(json.dumps([self._kinds.popleft(), text], ensure_ascii=False) + "\n")
+
+
+def _open(data: bytes) -> pypdfium2.PdfDocument | str:
+    """Return an open document, or "encrypted" or "unreadable"."""
+    try:
+        opened = pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as error:
+        return "encrypted" if _NEEDS_PASSWORD in str(error).lower() else "unreadable"
+    if len(opened):
+        return opened
+    opened.close()
+    return "no_pages"
+
+
+def _facts(opened: pypdfium2.PdfDocument) -> dict[str, Any]:
+    is_encrypted = pypdfium2.raw.FPDF_GetSecurityHandlerRevision(opened.raw) >= 0
+    return {"pages": len(opened), "encrypted": is_encrypted, "producer": opened.get_metadata_value("Producer") or None}

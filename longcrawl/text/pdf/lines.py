@@ -1,0 +1,187 @@
+"""Lines of a page in reading order, from words with boxes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT, compose_forms, logical_pieces
+from longcrawl.text.pdf.words import HYPHEN_MARKS, Words
+
+_COLUMN_GAP = 1.4
+"""Gap between two words, in line heights, at which a line is cut: the next word may be in another column."""
+_LEAST_HEIGHT = 4.0
+"""Points that a line height is at least, for gaps."""
+_GUTTER = 0.8
+"""Width of the space between columns, in line heights."""
+_COLUMN_WIDTH = 6.0
+"""Width of a column, in line heights: labels and numbers beside a text are narrower."""
+_COLUMN_LINES = 3
+_MOST_CUTS = 12
+
+_SPELLED = str.maketrans(
+    {
+        "\ufb00": "ff",
+        "\ufb01": "fi",
+        "\ufb02": "fl",
+        "\ufb03": "ffi",
+        "\ufb04": "ffl",
+        "\ufb05": "st",
+        "\ufb06": "st",
+        "\u00a0": " ",
+        "\u200b": None,
+        "\ufeff": None,
+        "\uffff": None,
+        "\x7f": None,
+    }
+    | {chr(code): None for code in range(32) if chr(code) not in "\t\n"}
+    | dict.fromkeys(map(chr, HYPHEN_MARKS), "-")
+)
+"""Ligatures spelled out, hyphens restored, and characters without a meaning removed."""
+_PLAIN = re.compile(r"[ -~]*")
+
+
+@dataclass(slots=True)
+class Line:
+    """A line, or the part of one that is in a column, with its box in points."""
+
+    text: str
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    @property
+    def height(self) -> float:
+        """Height of the font in points."""
+        return self.top - self.bottom
+
+
+def page_lines(words: Words) -> list[Line]:
+    """Return the lines of a page in reading order."""
+    if not len(words.starts):
+        return []
+    return reading_order(_upright(list(_segments(words))))
+
+
+def _segments(words: Words) -> Iterator[Line]:
+    """Yield the lines in the order of the file, cut at wide gaps."""
+    text, starts, stops = words.text, words.starts, words.stops
+    left, bottom, right, top = words.boxes.T
+    breaks = np.cumsum(
+        np.isin(np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32), (ord("\n"), *HYPHEN_MARKS))
+    )
+    line_of = breaks[starts]
+    gap = np.minimum(np.abs(left[1:] - right[:-1]), np.abs(left[:-1] - right[1:]))
+    cuts = gap > _COLUMN_GAP * np.maximum(_LEAST_HEIGHT, (top - bottom)[:-1])
+    firsts = np.flatnonzero(np.concatenate([[True], cuts | (np.diff(line_of) > 0)]))
+    lasts = np.append(firsts[1:], len(starts)) - 1
+    boxes = zip(
+        np.minimum.reduceat(left, firsts).tolist(),
+        np.minimum.reduceat(bottom, firsts).tolist(),
+        np.maximum.reduceat(right, firsts).tolist(),
+        np.maximum.reduceat(top, firsts).tolist(),
+        strict=True,
+    )
+    if words.characters is None:
+        for start, stop, box in zip(starts[firsts].tolist(), stops[lasts].tolist(), boxes, strict=True):
+            yield Line(spelled(text[start:stop]), *box)
+        return
+    is_mostly = _right_to_left_share(text) > 0.5
+    done = -1
+    for start, stop, box in zip(starts[firsts].tolist(), stops[lasts].tolist(), boxes, strict=True):
+        begin, end = text.rfind("\n", 0, start) + 1, text.find("\n", start)
+        if begin == done:
+            continue
+        whole = text[begin : end if end >= 0 else None]
+        if RIGHT_TO_LEFT.search(whole) and (is_mostly or _right_to_left_share(whole) > 0.5):
+            done = begin
+            found = words.characters[begin : begin + len(whole)].tolist()
+            for piece, around in logical_pieces(whole, found, _COLUMN_GAP):
+                yield Line(compose_forms(spelled(piece)), *around)
+        else:
+            yield Line(compose_forms(spelled(text[start:stop])), *box)
+
+
+def spelled(text: str) -> str:
+    r"""Spell out ligatures, remove control characters, and separate words by single spaces.
+
+    >>> spelled("of\ufb01ce  \x00hours")
+    'office hours'
+    """
+    if not _PLAIN.fullmatch(text):
+        text = text.translate(_SPELLED)
+    return " ".join(text.split()) if "  " in text or "\t" in text or not text.isascii() else text
+
+
+def _right_to_left_share(text: str) -> float:
+    letters = sum(map(str.isalpha, text))
+    return len(RIGHT_TO_LEFT.findall(text)) / max(letters, 1)
+
+
+def _upright(lines: list[Line]) -> list[Line]:
+    """Turn a page whose text runs upwards, in boxes much higher than wide, by 90 degrees."""
+    long = [line for line in lines if len(line.text) > 8]
+    tall = sum(line.top - line.bottom > 2 * (line.right - line.left) for line in long)
+    if not long or tall <= 0.6 * len(long):
+        return lines
+    return [Line(line.text, line.bottom, -line.right, line.top, -line.left) for line in lines]
+
+
+def reading_order(lines: list[Line]) -> list[Line]:
+    """Return lines in the order of the file, unless they jump between columns line by line, or upwards often."""
+    if len(lines) < 6:
+        return lines
+    boxes = np.array([(line.left, line.bottom, line.right, line.top) for line in lines])
+    left, bottom, right, top = boxes.T
+    height = float(np.median(top - bottom))
+    long = np.array([len(line.text) > 15 for line in lines])
+    rise = np.diff(bottom)
+    apart = np.maximum(left[1:] - right[:-1], left[:-1] - right[1:]) > _GUTTER * height
+    beside = (np.abs(rise) < 1.5 * height) & apart & long[1:] & long[:-1]
+    upwards = rise > 1.5 * height
+    if beside.sum() > 0.25 * len(lines) or upwards.sum() > 4 + 0.12 * len(lines):
+        return _cut(lines, 0)
+    return lines
+
+
+def _cut(lines: list[Line], depth: int) -> list[Line]:
+    """Order lines by columns first, then by horizontal gaps, then from top to bottom (recursive X-Y cut)."""
+    if len(lines) < 4 or depth > _MOST_CUTS:
+        return _from_top(lines)
+    height = median(line.height for line in lines)
+    gutter = _widest_gap([(line.left, line.right) for line in lines], _GUTTER * height)
+    if gutter is not None:
+        one = [line for line in lines if line.right <= gutter + 0.01]
+        other = [line for line in lines if line.right > gutter + 0.01]
+        if _is_column(one, height) and _is_column(other, height):
+            return _cut(one, depth + 1) + _cut(other, depth + 1)
+    for least in (1.2 * height, 0.35 * height):
+        between = _widest_gap([(line.bottom, line.top) for line in lines], least)
+        if between is not None:
+            upper = [line for line in lines if line.bottom >= between]
+            lower = [line for line in lines if line.bottom < between]
+            if upper and lower:
+                return _cut(upper, depth + 1) + _cut(lower, depth + 1)
+    return _from_top(lines)
+
+
+def _is_column(lines: Sequence[Line], height: float) -> bool:
+    wide = _COLUMN_WIDTH * height
+    return len(lines) >= _COLUMN_LINES and median(line.right - line.left for line in lines) > wide
+
+
+def _from_top(lines: list[Line]) -> list[Line]:
+    return sorted(lines, key=lambda line: (-round(line.top / 2), line.left))
+
+
+def _widest_gap(intervals: list[tuple[float, float]], least: float) -> float | None:
+    """Return the middle of the widest gap that no interval covers, or None if none is wider than ``least``."""
+    ordered: npt.NDArray[np.float64] = np.array(sorted(intervals))
+    reach = np.maximum.accumulate(ordered[:, 1])[:-1]
+    gaps = ordered[1:, 0] - reach
+    widest = int(np.argmax(gaps))
+    return float(reach[widest] + gaps[widest] / 2) if gaps[widest] > least else None

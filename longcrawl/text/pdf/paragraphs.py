@@ -1,0 +1,121 @@
+"""Text of a document from the lines of its pages: paragraphs joined over lines and pages, hyphens at line ends."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from longcrawl.text.pdf.lines import Line
+
+_HYPHENS = "-\u00ad\u2010\u2011"
+_VISIBLE_HYPHENS = "-\u2010\u2011"
+"""Hyphens that may belong to the word; U+00AD is only at the end of a line."""
+_CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LAST_PART = re.compile(r"[^\W\d_]+$")
+_FIRST_PART = re.compile(r"[^\W\d_]+")
+_ITEM = re.compile(r"[•◦▪–*·]\s|\(?\d{1,3}[.)]\s")  # noqa: RUF001  # these begin list items
+"""Matches the marker of a list item, which begins a line of its own."""
+_MOST_WORDS = 200_000
+"""Distinct words of a document that are counted. Only known words are counted beyond."""
+_LEFT_EDGE = 40.0
+"""Points within which lines have one left edge: those of a column, indented or not."""
+
+
+class Paragraphs:
+    """Joins the lines of pages that are added one by one.
+
+    A page is returned when the text after it is known, which decides about its last word and the break behind it.
+    The pages together are the text of the document.
+    """
+
+    def __init__(self, hyphens: str, page_break: str) -> None:
+        self._joins_hyphens = hyphens == "join"
+        self._page_break = page_break
+        self._vocabulary: Counter[str] = Counter()
+        self._open: list[str] = []
+        """Pieces of the last page that has text."""
+        self._blank_before = 0
+        self._blank_after = 0
+        """Pages without text before the open page, if it is the first one with text, and after it."""
+        self._last: Line | None = None
+        self._is_full = False
+        """Whether the last line ends at the right edge, so that its paragraph may continue."""
+
+    def count_words(self, lines: list[Line]) -> None:
+        """Count the words of a page, which decide about hyphens of this and later pages."""
+        words = _WORD.findall("\n".join([line.text for line in lines]).lower())
+        if len(self._vocabulary) > _MOST_WORDS:
+            words = [word for word in words if word in self._vocabulary]
+        self._vocabulary.update(words)
+
+    def add(self, lines: list[Line]) -> Iterator[str]:
+        """Add the lines of a page; yield the texts of the pages that are finished."""
+        lines = [line for line in lines if line.text]
+        if not lines:
+            if self._last is None:
+                yield ""
+            else:
+                self._blank_after += 1
+            return
+        edges = _right_edges(lines)
+        pieces: list[str] = []
+        for number, line in enumerate(lines):
+            if self._last is not None:
+                before = pieces if number else self._open
+                before.append(self._between(self._last, line, before, is_new_page=not number))
+            pieces.append(line.text)
+            self._last = line
+            self._is_full = _reaches(line, edges[round(line.left / _LEFT_EDGE)])
+        yield from self.end()
+        self._open = pieces
+
+    def end(self) -> Iterator[str]:
+        """Yield the texts of the remaining pages."""
+        if self._open:
+            yield "".join(self._open)
+            yield from [""] * self._blank_after
+        self._open, self._blank_after = [], 0
+
+    def _between(self, last: Line, line: Line, before: list[str], *, is_new_page: bool) -> str:
+        """Return what separates two lines; remove a hyphen between them from the end of ``before``."""
+        height = last.height
+        if not is_new_page and abs(last.bottom - line.bottom) < 0.3 * height:
+            return " "
+        is_same_size = abs(height - line.height) < 0.15 * max(height, line.height)
+        gap = last.bottom - line.top
+        # A line far above the last one begins the next column.
+        is_near = is_new_page or -0.6 * height < gap < 0.75 * height or line.bottom > last.top + 3 * height
+        if is_same_size and self._joins_hyphens and self._join_hyphen(last.text, line.text, before):
+            return ""
+        if is_near and is_same_size and self._is_full and not _ITEM.match(line.text):
+            return "" if _CJK.match(last.text[-1]) and _CJK.match(line.text) else " "
+        if is_new_page:
+            return self._page_break
+        return "\n" if is_near else "\n\n"
+
+    def _join_hyphen(self, last: str, text: str, before: list[str]) -> bool:
+        """Return whether a word continues after a hyphen, which is removed unless it belongs to the word."""
+        if len(last) < 2 or last[-1] not in _HYPHENS or not last[-2].isalpha() or not text[0].isalpha():
+            return False
+        first, second = _LAST_PART.search(last[:-1]), _FIRST_PART.match(text)
+        if first is None or second is None:
+            return False
+        one, other = first[0].lower(), second[0].lower()
+        is_compound = self._vocabulary[f"{one}-{other}"] > self._vocabulary[one + other]
+        keeps = last[-1] in _VISIBLE_HYPHENS and (text[0].isupper() or is_compound)
+        before[-1] = before[-1][:-1] + ("-" if keeps else "")
+        return True
+
+
+def _right_edges(lines: list[Line]) -> dict[int, float]:
+    edges: dict[int, float] = defaultdict(float)
+    for line in lines:
+        place = round(line.left / _LEFT_EDGE)
+        edges[place] = max(edges[place], line.right)
+    return edges
+
+
+def _reaches(line: Line, edge: float) -> bool:
+    """Return whether a line is as long as lines of running text are."""
+    height = line.height
+    return line.right > edge - max(0.12 * (edge - line.left), 3 * height) and line.right - line.left > 8 * height

@@ -1,0 +1,312 @@
+"""Stage that turns PDF files into text."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.stages import Check, Edit, column, stage, with_column
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import check_not_masked, valid_texts
+from longcrawl.text.extract._pool import Extracted, Workers, WorkerSettings
+
+_WORKER = str(Path(__file__).with_name("_worker.py"))
+_HEADER = b"%PDF-"
+_HEADER_WITHIN = 1024
+"""Bytes at the beginning of a file in which its header may be (ISO 32000-1, Annex H, note 13)."""
+_SHORTEST, _LONGEST = 0.001, 86_400.0
+_WALL_SECONDS = 30.0
+"""Wall time of a page, as a multiple of its CPU time and at least that of a second, after which a worker is stuck."""
+_COLUMNS = {
+    "page_offsets": pa.list_(pa.int64()),
+    "pages": pa.int32(),
+    "pages_read": pa.int32(),
+    "pages_scanned": pa.int32(),
+    "pages_garbled": pa.int32(),
+    "pages_blank": pa.int32(),
+    "ocr_pages": pa.list_(pa.int32()),
+    "pdf_partial": pa.bool_(),
+    "pdf_encrypted": pa.bool_(),
+    "pdf_producer": pa.string(),
+}
+
+_workers = Workers()
+
+
+@stage
+class ExtractPdf(Edit):
+    r"""Extract text from PDF files: ``content`` (binary) becomes ``text``.
+
+    A row without content keeps its text, and its other columns are null. Pages are read in the order of the file, or by
+    columns if the file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents
+    are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
+    joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
+    Files without their end are repaired. Scanned and garbled pages have no text, and are listed for OCR.
+
+    Args:
+        max_bytes: largest file.
+        max_pages: pages that are read; the rest is left out.
+        max_page_seconds: CPU seconds for a page.
+        max_seconds: CPU seconds for a document; the pages read before are kept, as for the other limits.
+        max_memory: bytes of memory for a document (Linux only).
+        max_characters: characters of a document.
+        rescue: whether to repair files without their end. These are 24 % of PDFs in crawls that cut at 1 MiB.
+        on_scanned: "queue" removes documents with too few text pages and lists their pages in ``ocr_pages``; "drop"
+            only removes them; "keep" keeps them with the text of their text pages.
+        hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
+        min_text_pages: share of the pages with ink that must have text, between 0 and 1.
+        min_characters_per_page: characters on average.
+        running: "keep" does not look for running lines and leaders.
+        hyphens: "keep" joins no words at line ends.
+        page_break: text between two pages, unless a paragraph continues.
+        workers: processes that extract at the same time.
+
+    Columns:
+        ``page_offsets``: list of int64, the start of each page read, in characters of ``text``.
+        ``pages``, ``pages_read``, ``pages_scanned``, ``pages_garbled``, ``pages_blank``: int32.
+        ``ocr_pages``: list of int32, the scanned and garbled pages, counted from 1.
+        ``pdf_partial``: whether text may be missing: the file was cut or repaired, or a limit was reached.
+        ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
+        ``pdf_producer``: the program that made the file.
+
+    Source: the steps of FinePDFs (Hugging Face, 2025), with an own reading order.
+
+    >>> ExtractPdf().settings()["on_scanned"]
+    'queue'
+    """
+
+    rewrites = "text"
+    code_version: ClassVar[str] = "1"
+    looks_at = "html"
+
+    max_bytes: int = 64 << 20
+    max_pages: int = 20_000
+    max_page_seconds: float = 5.0
+    max_seconds: float = 120.0
+    max_memory: int = 1_000_000_000
+    max_characters: int = 50_000_000
+    rescue: bool = True
+    on_scanned: Literal["queue", "drop", "keep"] = "queue"
+    hidden_text: Literal["queue", "keep"] = "queue"
+    min_text_pages: float = 0.5
+    min_characters_per_page: int = 100
+    running: Literal["remove", "keep"] = "remove"
+    hyphens: Literal["join", "keep"] = "join"
+    page_break: str = "\n\n"
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_least(max_bytes=1, max_pages=1, max_memory=1, max_characters=1, workers=1, min_characters_per_page=0)
+        for name in ("max_page_seconds", "max_seconds"):
+            if not _SHORTEST <= (value := getattr(self, name)) <= _LONGEST:
+                raise StageError(f"extract_pdf.{name} must be between {_SHORTEST} and {_LONGEST:,}, got {value}")
+        if not 0 <= self.min_text_pages <= 1:
+            raise StageError(f"extract_pdf.min_text_pages must be between 0 and 1, got {self.min_text_pages}")
+
+    def prepare(self) -> None:
+        """Start a worker.
+
+        Raises:
+            StageError: pypdfium2 is not installed.
+        """
+        _workers.extract(self._worker_settings(), self.workers, None)
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
+        """Return the table with the texts and without ``content``, and the checks of every rule.
+
+        Raises:
+            StageError: there is no column ``content``, it is not binary, pypdfium2 is not installed, or a column that
+                the stage adds exists.
+        """
+        if taken := [name for name in _COLUMNS if name in table.column_names]:
+            raise StageError(
+                f"extract_pdf adds a column {taken[0]!r}, which the documents already have: rename or remove it"
+            )
+        check_not_masked(table, self.name)
+        contents = _contents(table)
+        given, kind = _given_texts(table)
+        read = self._read(contents)
+        texts = [text if each is None else each.text for text, each in zip(given, read, strict=True)]
+        made = with_column(table.drop_columns("content"), "text", pa.array(texts, kind))
+        rows = [
+            {} if each is None else self._columns(each, is_cut)
+            for each, is_cut in zip(read, _are_cut(table), strict=True)
+        ]
+        for name, column_type in _COLUMNS.items():
+            made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
+        return made, self._checks(pc.binary_length(contents), read, texts)
+
+    def _read(self, contents: pa.Array) -> "list[ReadPdf | None]":
+        """Return the result for each row, None for a row without content."""
+        # Buffers of the column itself, so that no file is copied before it is written to the pipe.
+        files = {row: memoryview(each.as_buffer()) for row, each in enumerate(contents) if each.is_valid}
+        read: list[ReadPdf | None] = [None] * len(contents)
+        sent: dict[int, memoryview] = {}
+        for row, file in files.items():
+            is_small, is_pdf = len(file) <= self.max_bytes, _HEADER in bytes(file[:_HEADER_WITHIN])
+            read[row] = ReadPdf("not_pdf" if is_small else "bytes")
+            if is_small and is_pdf:
+                sent[row] = file
+        answers = _workers.extract(self._worker_settings(), self.workers, list(sent.values()))
+        for row, answer in zip(sent, answers, strict=True):
+            read[row] = read_answer(answer)
+        return read
+
+    def _worker_settings(self) -> WorkerSettings:
+        fields = ("max_pages", "max_seconds", "max_characters", "rescue", "hidden_text", "running", "hyphens")
+        options = json.dumps({name: getattr(self, name) for name in (*fields, "page_break")})
+        wall_seconds = _WALL_SECONDS * max(self.max_page_seconds, 1.0)
+        limits = (self.max_page_seconds, self.max_memory, wall_seconds)
+        return WorkerSettings(_WORKER, options, *limits, worker=_WORKER, stage=self.name, extra="pdf")
+
+    def _columns(self, read: "ReadPdf", is_cut: bool) -> dict[str, Any]:  # noqa: FBT001  # a value of a column
+        """Return the values of the added columns for a document."""
+        if read.failure is not None:
+            return {"pdf_encrypted": True if read.failure == "encrypted" else None}
+        lengths = [len(text) for text in read.texts]
+        unread = [number for number, kind in enumerate(read.kinds, 1) if kind in ("scan", "garbled")]
+        return {
+            "page_offsets": [0, *accumulate(lengths)][:-1],
+            "pages": read.pages,
+            "pages_read": read.count("text", "scan", "garbled", "blank"),
+            "pages_scanned": read.count("scan"),
+            "pages_garbled": read.count("garbled"),
+            "pages_blank": read.count("blank"),
+            "ocr_pages": [] if self.on_scanned == "drop" else unread,
+            "pdf_partial": is_cut or read.rescued or read.stopped is not None,
+            "pdf_encrypted": read.encrypted,
+            "pdf_producer": read.producer,
+        }
+
+    def _checks(self, sizes: pa.Array, read: "list[ReadPdf | None]", texts: list[str | None]) -> list[Check]:
+        """Return the checks in order of precedence.
+
+        The value of a document stopped at a limit is the limit, as its full amount is unknown.
+        """
+        failures = np.array([None if each is None else each.failure for each in read], object)
+        checks = [Check("pdf_bytes", sizes, pa.array(failures != "bytes"), self.max_bytes, "at_most")]
+        unknown = pa.nulls(len(read), pa.float64())
+        for failure in ("not_pdf", "encrypted", "unreadable", "crash"):
+            value = sizes if failure == "unreadable" else unknown
+            rule = failure if failure == "not_pdf" else f"pdf_{failure}"
+            checks.append(Check(rule, value, pa.array(failures != failure)))
+        for failure, limit in (("memory", self.max_memory), ("time", self.max_page_seconds)):
+            stopped = failures == failure
+            value = pa.array(np.full(len(read), float(limit)), mask=~stopped)
+            checks.append(Check(f"pdf_{failure}", value, pa.array(~stopped), limit, "at_most"))
+        checks.append(Check("pdf_no_pages", unknown, pa.array(failures != "no_pages")))
+
+        def measured(measure: Callable[[ReadPdf], float]) -> pa.Array:
+            values = [None if each is None or each.failure is not None else measure(each) for each in read]
+            return pa.array(values, pa.float64())
+
+        most = 1 - self.min_text_pages
+        checks += [
+            _at_least("pdf_blank", measured(lambda each: each.inked), 1),
+            _at_most("pdf_garbled", measured(lambda each: each.share("garbled")), most),
+        ]
+        if self.on_scanned != "keep":
+            checks.append(_at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most))
+        average = measured(lambda each: each.characters_per_page)
+        lengths = pa.array([len(text or "") for text in texts], pa.int64())
+        return [
+            *checks,
+            _at_least("pdf_few_characters", average, self.min_characters_per_page),
+            _at_least("no_text", lengths, 1),
+        ]
+
+
+@dataclass(frozen=True)
+class ReadPdf:
+    """Result of reading a PDF."""
+
+    failure: str | None = None
+    """Reason why no page was read."""
+    kinds: tuple[str, ...] = ()
+    """Kind of each page, see :data:`longcrawl.text.pdf.words.Kind`."""
+    texts: tuple[str, ...] = ()
+    pages: int | None = None
+    """Pages that the file names; None if the worker ended before it sent them."""
+    rescued: bool = False
+    stopped: str | None = None
+    """Limit at which reading stopped, or None at the last page."""
+    encrypted: bool | None = None
+    producer: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """Text of all pages."""
+        return "".join(self.texts) if self.failure is None else None
+
+    @property
+    def inked(self) -> int:
+        """Number of pages with text or an image."""
+        return self.count("text", "scan", "garbled")
+
+    @property
+    def characters_per_page(self) -> float:
+        """Mean number of characters of the pages that were read."""
+        return sum(map(len, self.texts)) / max(self.count("text", "scan", "garbled", "blank"), 1)
+
+    def count(self, *kinds: str) -> int:
+        """Return the number of pages of some kinds."""
+        return sum(map(self.kinds.count, kinds))
+
+    def share(self, *kinds: str) -> float:
+        """Return the share of pages of some kinds among those with ink."""
+        return self.count(*kinds) / max(self.inked, 1)
+
+
+def read_answer(answer: Extracted) -> ReadPdf:
+    """Return the result from the messages of a worker, see :class:`longcrawl.text.pdf.document.Document`."""
+    messages = [json.loads(line) for line in (answer.text or "").split("\n") if line]
+    summary = messages.pop() if messages and isinstance(messages[-1], dict) else {"stopped": answer.failure}
+    if "failure" in summary:
+        return ReadPdf(summary["failure"])
+    kinds, texts = tuple(kind for kind, _ in messages), tuple(text for _, text in messages)
+    if all(kind == "failed" for kind in kinds):
+        limit = summary["stopped"]
+        return ReadPdf(limit if limit in ("time", "memory", "crash") else "unreadable")
+    return ReadPdf(None, kinds, texts, **summary)
+
+
+def _at_least(rule: str, values: pa.Array, bound: float) -> Check:
+    return Check(rule, values, pc.fill_null(pc.greater_equal(values, bound), True), bound, "at_least")
+
+
+def _at_most(rule: str, values: pa.Array, bound: float) -> Check:
+    return Check(rule, values, pc.fill_null(pc.less_equal(values, bound), True), bound, "at_most")
+
+
+def _contents(table: pa.Table) -> pa.Array:
+    contents = column(table, "content", ExtractPdf.name)
+    if pa.types.is_binary(contents.type) or pa.types.is_large_binary(contents.type):
+        return contents
+    if pa.types.is_null(contents.type):
+        return pc.cast(contents, pa.large_binary())
+    raise StageError(
+        f"extract_pdf needs a column 'content' of binary values, this one is {contents.type}: give the bytes of files"
+    )
+
+
+def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
+    """Return the texts given without a file, and the type of the column ``text``."""
+    if "text" not in table.column_names:
+        return [None] * table.num_rows, pa.large_string()
+    texts = column(table, "text", ExtractPdf.name)
+    kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
+    return valid_texts(texts, ExtractPdf.name).to_pylist(), kind
+
+
+def _are_cut(table: pa.Table) -> list[bool]:
+    """Return which files a crawler has cut, by the column ``truncated`` of the source."""
+    if "truncated" not in table.column_names:
+        return [False] * table.num_rows
+    return [bool(reason) for reason in table["truncated"].to_pylist()]
