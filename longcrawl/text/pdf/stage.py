@@ -20,7 +20,7 @@ _WORKER = str(Path(__file__).with_name("_worker.py"))
 _HEADER = b"%PDF-"
 _HEADER_WITHIN = 1024
 """Bytes at the beginning of a file in which its header may be (ISO 32000-1, Annex H, note 13)."""
-_SHORTEST, _LONGEST = 0.001, 86_400.0
+_SHORTEST, _LONGEST = 0.001, 86_400
 _WALL_SECONDS = 30.0
 """Wall time of a page, as a multiple of its CPU time and at least that of a second, after which a worker is stuck."""
 _COLUMNS = {

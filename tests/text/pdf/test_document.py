@@ -1,0 +1,90 @@
+"""Messages about a document: its pages in order, and a summary."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+
+from longcrawl.text.pdf.document import Document, Options
+
+DEFAULTS = Options(100, 60.0, 1_000_000, True, "queue", "remove", "join", "\n\n")
+
+
+def messages(data: bytes, **options) -> tuple[list[list[str]], dict]:
+    """Return the messages about pages and the summary; check that each has been sent by itself."""
+    sent, ended = [], []
+    Document(DEFAULTS._replace(**options), sent.append, ended.append).read(data, nullcontext)
+    (end,) = ended
+    assert all(each.count("\n") == 1 for each in sent)
+    return [json.loads(each) for each in sent], json.loads(end)
+
+
+@pytest.fixture
+def report(make_pdf, paragraph, scan) -> bytes:
+    """Return a file of twelve pages with a header and a number, one of them a scan."""
+
+    def page(number: int) -> list:
+        lines = paragraph(3, name=f"page{chr(97 + number)}")
+        return [(50, 780, "The Annual Report"), *lines, (300, 20, str(number))]
+
+    return make_pdf(*(scan if number == 5 else page(number) for number in range(12)))
+
+
+def test_pages_come_in_order_without_running_lines(report):
+    pages, summary = messages(report)
+    assert [kind for kind, _ in pages] == ["text"] * 5 + ["scan"] + ["text"] * 6
+    assert all(text.startswith(f"page{chr(97 + place)}00 ") for place, (_, text) in enumerate(pages) if place != 5)
+    assert not any("Report" in text for _, text in pages)
+    assert summary == {"pages": 12, "rescued": False, "encrypted": False, "producer": None, "stopped": None}
+
+
+def test_running_lines_are_kept_on_demand(report):
+    pages, _ = messages(report, running="keep")
+    assert sum("The Annual Report" in text for _, text in pages) == 11
+
+
+def test_limits_end_the_reading_between_pages(report):
+    pages, summary = messages(report, max_pages=3)
+    assert (len(pages), summary["stopped"], summary["pages"]) == (3, "pages", 12)
+    pages, summary = messages(report, max_characters=400)
+    assert (0 < len(pages) < 12, summary["stopped"]) == (True, "characters")
+    pages, summary = messages(report, max_seconds=0.0)
+    assert (len(pages), summary["stopped"]) == (1, "time")
+
+
+def test_a_file_without_its_end_is_rescued(report):
+    cut = report[: report.index(b"xref")].replace(b"/Type /Catalog", b"/Type /Nothing")
+    pages, summary = messages(cut)
+    assert (len(pages), summary["rescued"]) == (12, True)
+    assert messages(cut, rescue=False) == ([], {"failure": "unreadable"})
+
+
+def test_a_page_count_that_lies_is_not_believed(make_pdf):
+    lying = make_pdf([(50, 700, "A page")]).replace(b"/Count 1 ", b"/Count 1000000 ")
+    pages, summary = messages(lying, max_pages=1000)
+    assert (len(pages) <= 101, summary["pages"] in (1, 1_000_000)) == (True, True)
+
+
+def test_what_is_no_document_has_no_page():
+    assert messages(b"%PDF-1.4\n") == ([], {"failure": "unreadable"})
+
+
+def test_stopping_in_the_middle_sends_the_pages_that_are_held(report):
+    sent, ended = [], []
+    document = Document(DEFAULTS, sent.append, ended.append)
+    calls = iter(range(100))
+
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def waiting():
+        if next(calls) == 8:  # opening is the first call, and a page takes two
+            raise Stopped
+        return nullcontext()
+
+    with pytest.raises(Stopped):
+        document.read(report, waiting)
+    assert sent == []
+    document.stop("memory")
+    assert [json.loads(each)[0] for each in sent] == ["text"] * 3
+    assert json.loads(ended[0])["stopped"] == "memory"

@@ -1,0 +1,129 @@
+"""Lines in reading order, from words with boxes that are made here."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longcrawl.text.pdf.lines import Line, page_lines, reading_order, spelled
+from longcrawl.text.pdf.words import Words
+
+
+def words_of(*lines: list[tuple[str, float, float]], height: float = 10.0, characters=None) -> Words:
+    """Return words of lines, each a text with left edge and bottom; a character is five points wide."""
+    text, starts, boxes = "", [], []
+    for line in lines:
+        for word, left, bottom in line:
+            starts.append((len(text), len(text) + len(word)))
+            boxes.append((left, bottom, left + 5 * len(word), bottom + height))
+            text += f"{word} "
+        text = text[:-1] + "\r\n"
+    places = np.array(starts, np.int64).reshape(-1, 2)
+    return Words(text, places[:, 0], places[:, 1], np.array(boxes, np.float32).reshape(-1, 4), characters)
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return [line.text for line in lines]
+
+
+def sentence(text: str, left: float, bottom: float) -> list[tuple[str, float, float]]:
+    placed = []
+    for word in text.split():
+        placed.append((word, left, bottom))
+        left += 5 * len(word) + 3
+    return placed
+
+
+def column(name: str, left: float, lines: int = 8) -> list[Line]:
+    return [Line(f"{name} {number} of a column", left, 700 - 12 * number, left + 200, 710 - 12 * number)
+            for number in range(lines)]  # fmt: skip
+
+
+def test_a_page_without_words_has_no_lines():
+    assert page_lines(words_of()) == []
+
+
+def test_words_of_a_line_are_one_line_with_one_box():
+    (line,) = page_lines(words_of(sentence("one small line", 50, 700)))
+    assert line == Line("one small line", 50, 700, 50 + 5 * 12 + 6, 710)
+    assert line.height == 10
+
+
+def test_a_line_is_cut_at_a_gap_wider_than_between_words():
+    found = page_lines(words_of([("left", 50, 700), ("word", 73, 700), ("right", 130, 700)]))
+    assert texts(found) == ["left word", "right"]
+
+
+def test_a_mark_of_a_hyphen_begins_a_line():
+    whole = "exam\x02ple"
+    places = np.array([[0, 5], [5, 8]])
+    boxes = np.array([(50, 700, 75, 710), (50, 688, 65, 698)], np.float32)
+    assert texts(page_lines(Words(whole, places[:, 0], places[:, 1], boxes, None))) == ["exam-", "ple"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("of\ufb01ce \ufb04", "office ffl"),
+        ("no\u00a0break", "no break"),
+        ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("\x00con\x1ftrol\x7f", "control"),
+        ("two  spaces\tand", "two spaces and"),
+        ("soft\u00ad", "soft\u00ad"),
+        ("plain", "plain"),
+    ],
+)
+def test_characters_are_spelled_out(text, expected):
+    assert spelled(text) == expected
+
+
+@given(st.text("a \x00\ufb01\u00a0\u3000é\t", max_size=20))
+def test_spelled_text_has_single_spaces_and_no_ligature(text):
+    found = spelled(text)
+    assert spelled(found) == found
+    assert "\ufb01" not in found
+    assert "\x00" not in found
+
+
+def test_content_order_is_kept():
+    lines = column("left", 50) + column("right", 300)
+    assert reading_order(lines) == lines
+
+
+def test_columns_that_the_file_writes_row_by_row_are_read_one_after_the_other():
+    left, right = column("left", 50), column("right", 300)
+    rows = [line for pair in zip(left, right, strict=True) for line in pair]
+    assert reading_order(rows) == left + right
+
+
+def test_a_heading_over_columns_is_first():
+    heading = Line("A heading over both of the columns", 50, 740, 500, 750)
+    left, right = column("left", 50), column("right", 300)
+    rows = [line for pair in zip(left, right, strict=True) for line in pair]
+    assert reading_order([*rows, heading]) == [heading, *left, *right]
+
+
+def test_lines_written_from_the_bottom_are_read_from_the_top():
+    lines = [Line(f"line {number}", 50, 700 - 20 * number, 200, 710 - 20 * number) for number in range(12)]
+    assert reading_order(lines[::-1]) == lines
+
+
+def test_text_that_runs_upwards_is_turned():
+    words = ["upwards", "running", "text"]
+    text = " ".join(words)
+    starts = np.array([text.index(word) for word in words])
+    boxes = np.array([(100, 50 + 60 * number, 110, 100 + 60 * number) for number in range(3)], np.float32)
+    (line,) = page_lines(Words(text, starts, starts + [len(word) for word in words], boxes, None))
+    assert (line.text, line.left, line.right, line.height) == (text, 50, 220, 10)
+
+
+def test_a_right_to_left_line_is_ordered_by_its_characters():
+    hebrew, latin = "\u05d0\u05d1\u05d2\u05d3\u05d4\u05d5\u05d6", "Node.js"
+    text = f"js.Node {hebrew}\r\n"
+    # In the file, from the left: Node.js, a space, and the Hebrew letters from the right.
+    places = {each: 5 * place for place, each in enumerate(f"{latin} {hebrew[::-1]}")}
+    boxes = np.array([(places.get(each, np.nan), 700, places.get(each, 0) + 5, 710) for each in text], np.float32)
+    bounds = np.array([[0, 7], [8, 15]])
+    words = np.array([(0, 700, 35, 710), (40, 700, 75, 710)], np.float32)
+    found = page_lines(Words(text, bounds[:, 0], bounds[:, 1], words, boxes))
+    assert texts(found) == [f"{hebrew} {latin}"]

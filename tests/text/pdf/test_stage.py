@@ -1,0 +1,255 @@
+"""The stage: columns, rules, limits, and what a bad file costs others."""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.core.stages import STAGES
+from longcrawl.errors import StageError
+from longcrawl.text.extract._pool import Extracted
+from longcrawl.text.pdf import stage as module
+from longcrawl.text.pdf.stage import ExtractPdf, read_answer
+
+PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_workers_left():
+    yield
+    module._workers.close()
+
+
+def table(*files: bytes | None, **columns: list) -> pa.Table:
+    ids = [str(number) for number in range(len(files))]
+    return pa.table({"id": ids, "content": pa.array(files, pa.large_binary()), **columns})
+
+
+def rules(*files: bytes | None, columns: Mapping[str, list] | None = None, **fields) -> list[str | None]:
+    """Return the rule that removes each document, or None."""
+    removed = ExtractPdf(**fields).apply(table(*files, **(columns or {}))).removed.to_pylist()
+    found = {row["id"]: row["rule"] for row in removed}
+    return [found.get(str(number)) for number in range(len(files))]
+
+
+def read(data: bytes, **fields) -> dict:
+    made, _ = ExtractPdf(**fields).edit(table(data))
+    return made.to_pylist()[0]
+
+
+@pytest.fixture(scope="module")
+def book(make_pdf, paragraph, scan):
+    """Return a function that makes a file of pages with text, and other pages behind."""
+
+    def make(pages: int, *others: bytes, name: str = "page") -> bytes:
+        return make_pdf(*(paragraph(3, name=name + chr(97 + number)) for number in range(pages)), *others)
+
+    return make
+
+
+def test_a_file_becomes_text_with_columns(book, scan):
+    row = read(book(3, scan, b""))
+    assert "content" not in row
+    starts = row["page_offsets"]
+    assert [row["text"][start : start + 7] for start in starts[:3]] == ["pagea00", "pageb00", "pagec00"]
+    assert starts[3:] == [len(row["text"])] * 2
+    counts = {name: row[name] for name in ("pages", "pages_read", "pages_scanned", "pages_garbled", "pages_blank")}
+    assert list(counts.values()) == [5, 5, 1, 0, 1]
+    assert (row["ocr_pages"], row["pdf_partial"], row["pdf_encrypted"], row["pdf_producer"]) == (
+        [4],
+        False,
+        False,
+        None,
+    )
+
+
+def test_schema_of_the_added_columns(book):
+    made = ExtractPdf()(table(book(1)))
+    assert made.schema.field("page_offsets").type == pa.list_(pa.int64())
+    assert made.schema.field("pages").type == pa.int32()
+    assert made.schema.field("ocr_pages").type == pa.list_(pa.int32())
+    assert made.schema.field("text").type == pa.large_string()
+
+
+def test_rows_without_a_file_keep_their_text(book):
+    made, _ = ExtractPdf().edit(table(None, book(1), text=pa.array(["given", None], pa.string())))
+    first, second = made.to_pylist()
+    assert (first["text"], first["pages"], first["pdf_partial"]) == ("given", None, None)
+    assert second["text"].startswith("pagea00")
+    assert rules(None, columns={"text": ["given"]}) == [None]
+    assert rules(None) == ["no_text"]
+
+
+def test_each_rule_has_its_documents(make_pdf, book, scan):
+    garbled = make_pdf([(50, 700, "abcdefgh " * 8)], font=b"/ToUnicode 90 0 R", more={90: private_use()})
+    files = {
+        "pdf_bytes": book(1) + b" " * 10_000,
+        "not_pdf": b"<html>",
+        "pdf_encrypted": encrypted(make_pdf, "secret"),
+        "pdf_unreadable": b"%PDF-1.4\n",
+        "pdf_blank": make_pdf(b"", b""),
+        "pdf_garbled": garbled,
+        "pdf_scanned": book(1, scan, scan),
+        "pdf_few_characters": book(1, b"", b"", b"", b"", b""),
+        None: book(2, scan),
+    }
+    assert rules(*files.values(), max_bytes=10_000) == list(files)
+
+
+def test_the_header_may_be_anywhere_in_the_first_kilobyte(book):
+    assert rules(b"junk\n" * 100 + book(1), b"junk\n" * 300 + book(1)) == [None, "not_pdf"]
+
+
+def test_scans_can_be_kept_or_dropped(book, scan, scan_with_hidden_text):
+    file = book(1, scan, scan)
+    assert rules(file, on_scanned="keep", min_characters_per_page=0) == [None]
+    assert rules(file, min_text_pages=0.2, min_characters_per_page=0) == [None]
+    assert rules(file, on_scanned="drop") == ["pdf_scanned"]
+    assert read(file)["ocr_pages"] == [2, 3]
+    assert read(file, on_scanned="drop")["ocr_pages"] == []
+    hidden = book(0, scan_with_hidden_text)
+    assert rules(hidden) == ["pdf_scanned"]
+    assert "a machine has read" in read(hidden, hidden_text="keep")["text"]
+
+
+def test_encryption_without_a_password_is_noted(make_pdf):
+    row = read(encrypted(make_pdf, ""))
+    assert (row["text"], row["pdf_encrypted"]) == ("A secret that anyone may read", True)
+
+
+def test_cut_files_are_marked(book):
+    cut = book(2)[: book(2).index(b"xref")].replace(b"/Type /Catalog", b"/Type /Nothing")
+    assert read(cut)["pdf_partial"] is True
+    assert rules(cut, rescue=False) == ["pdf_unreadable"]
+    made, _ = ExtractPdf().edit(table(book(1), book(1), truncated=["length", None]))
+    assert made["pdf_partial"].to_pylist() == [True, False]
+
+
+def test_limits_keep_the_pages_before(book):
+    row = read(book(5), max_pages=2)
+    assert (row["pages"], row["pages_read"], row["pdf_partial"]) == (5, 2, True)
+    assert "pageb00" in row["text"]
+    assert "pagec00" not in row["text"]
+
+
+def test_a_bomb_costs_itself(book, make_pdf):
+    bomb = make_pdf(b"BT /F 1 Tf 20 20 Td " + b"(aaaaaaaa bbbbbbbb cccccccc dddddddd) Tj 0 -1 Td " * 200_000 + b"ET")
+    assert rules(book(1), bomb, book(2), max_page_seconds=0.3) == [None, "pdf_time", None]
+    outcome = ExtractPdf(max_page_seconds=0.3).apply(table(bomb))
+    assert outcome.removed.to_pylist()[0] | {"id": ""} == {
+        "id": "", "rule": "pdf_time", "value": 0.3, "threshold": 0.3
+    }  # fmt: skip
+
+
+def test_batches_and_workers_do_not_change_texts(book, scan):
+    files = [book(count, scan, name=f"file{count}") for count in range(1, 7)]
+    whole = ExtractPdf()(table(*files))
+    assert ExtractPdf(workers=2)(table(*files)).equals(whole)
+    parts = [ExtractPdf()(table(*files).slice(start, 2)) for start in (0, 2, 4)]
+    assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
+    assert ExtractPdf()(table()).num_rows == 0
+
+
+def test_a_worker_that_dies_keeps_the_pages_that_it_sent():
+    found = read_answer(Extracted('["text", "one"]\n["scan", ""]\n', "crash"))
+    assert (found.text, found.kinds, found.pages, found.stopped) == ("one", ("text", "scan"), None, "crash")
+    assert read_answer(Extracted(None, "crash")).failure == "crash"
+    assert read_answer(Extracted('{"pages": 3, "rescued": false, "stopped": "time"}', None)).failure == "time"
+    assert read_answer(Extracted('["failed", ""]\n{"pages": 1, "stopped": null}', None)).failure == "unreadable"
+
+
+@given(st.data())
+def test_damaged_files_are_read_or_removed(book, data):
+    """No damage ends the run: each file has a text or a rule, and the file behind it is read."""
+    whole = book(2)
+    broken = bytearray(whole[: data.draw(st.integers(1, len(whole)))])
+    for place in data.draw(st.lists(st.integers(0, len(broken) - 1), max_size=30)):
+        broken[place] = data.draw(st.integers(0, 255))
+    stage = ExtractPdf(max_page_seconds=2.0)
+    made, _ = stage.edit(table(bytes(broken), whole))
+    assert made["text"][1].as_py().startswith("pagea00")
+    outcome = stage.apply(table(bytes(broken), whole))
+    assert outcome.documents.num_rows + outcome.removed.num_rows == 2
+
+
+def test_it_works_in_a_crawl(book, scan):
+    crawl = lc.Crawl(table(book(2), book(1, scan, scan))) | ExtractPdf()
+    assert str(crawl.why("1")) == "1: removed at extract_pdf, rule pdf_scanned: 0.666667 against 0.5"
+
+
+def test_a_recipe_names_it():
+    assert STAGES.make("extract_pdf", {"hyphens": "keep"}) == ExtractPdf(hyphens="keep")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_bytes": 0}, "extract_pdf.max_bytes is 0: take 1 or more"),
+        ({"max_page_seconds": 0.0}, "extract_pdf.max_page_seconds must be between 0.001 and 86,400, got 0.0"),
+        ({"max_seconds": 1e9}, "extract_pdf.max_seconds must be between 0.001 and 86,400, got 1000000000.0"),
+        ({"min_text_pages": 2.0}, "extract_pdf.min_text_pages must be between 0 and 1, got 2.0"),
+        ({"on_scanned": "ocr"}, "ExtractPdf.on_scanned takes one of 'queue', 'drop', 'keep', got 'ocr'"),
+    ],
+)
+def test_fields_that_make_no_sense(fields, message):
+    with pytest.raises(StageError, match=message):
+        ExtractPdf(**fields)
+
+
+def test_columns_that_are_missing_or_taken(book):
+    with pytest.raises(StageError, match="extract_pdf needs a column 'content'; the documents have: id"):
+        ExtractPdf().edit(pa.table({"id": ["a"]}))
+    with pytest.raises(StageError, match="needs a column 'content' of binary values, this one is string: give"):
+        ExtractPdf().edit(pa.table({"id": ["a"], "content": ["text"]}))
+    with pytest.raises(StageError, match="extract_pdf adds a column 'pages', which the documents already have"):
+        ExtractPdf().edit(table(book(1), pages=[1]))
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch, book):
+    (tmp_path / "pypdfium2.py").write_text("raise ModuleNotFoundError(\"No module named 'pypdfium2'\")")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module._workers.close()
+    with pytest.raises(StageError, match=r"extract_pdf lacks a library \(No module named 'pypdfium2'\): pip install"):
+        ExtractPdf().prepare()
+
+
+def private_use() -> bytes:
+    return (
+        b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /x def /CMapType 2 def "
+        b"1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfrange <00> <FF> <F000> endbfrange endcmap "
+        b"CMapName currentdict /CMap defineresource pop end end"
+    )
+
+
+def rc4(key: bytes, data: bytes) -> bytes:
+    state, j = list(range(256)), 0
+    for i in range(256):
+        j = (j + state[i] + key[i % len(key)]) % 256
+        state[i], state[j] = state[j], state[i]
+    out, i, j = bytearray(), 0, 0
+    for byte in data:
+        i = (i + 1) % 256
+        j = (j + state[i]) % 256
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) % 256])
+    return bytes(out)
+
+
+def encrypted(make_pdf, password: str) -> bytes:
+    """Return a file encrypted with 40 bits (ISO 32000-1, 7.6.3, revision 2)."""
+    padded, identity, permissions = (password.encode() + PADDING)[:32], b"0123456789abcdef", struct.pack("<i", -4)
+    owner = rc4(hashlib.md5(padded).digest()[:5], padded)  # noqa: S324  # the format's own
+    key = hashlib.md5(padded + owner + permissions + identity).digest()[:5]  # noqa: S324
+    user = rc4(key, PADDING)
+    text = zlib.compress(b"BT /F 10 Tf 50 700 Td (A secret that anyone may read) Tj ET")
+    packed = rc4(hashlib.md5(key + b"\x06\0\0" + b"\0\0").digest()[:10], text)  # noqa: S324
+    content = b"<< /Length %d /Filter /FlateDecode >>\nstream\n" % len(packed) + packed + b"\nendstream"
+    entries = f"<< /Filter /Standard /V 1 /R 2 /P -4 /O <{owner.hex()}> /U <{user.hex()}> >>"
+    ends = f"/Encrypt 99 0 R /ID [<{identity.hex()}> <{identity.hex()}>]"
+    return make_pdf(b"", objects={6: content, 99: entries.encode()}, trailer=ends.encode())

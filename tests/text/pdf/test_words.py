@@ -1,0 +1,83 @@
+"""Words with boxes and kinds of pages, read by PDFium."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pypdfium2
+import pytest
+
+from longcrawl.text.pdf import words as module
+from longcrawl.text.pdf.words import Page, read_page
+
+TO_PRIVATE_USE = b"""/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /x def /CMapType 2 def
+1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfrange <00> <FF> <F000> endbfrange endcmap
+CMapName currentdict /CMap defineresource pop end end"""
+
+
+def read(data: bytes, hidden_text: str = "queue", number: int = 0) -> Page:
+    document = pypdfium2.PdfDocument(data)
+    try:
+        return read_page(document.raw, number, hidden_text, nullcontext)
+    finally:
+        document.close()
+
+
+def test_each_word_has_the_box_of_its_first_and_last_character(make_pdf):
+    words = read(make_pdf([(100, 700, "Wide words"), (100, 650, "below")])).words
+    assert words is not None
+    assert [words.text[a:b] for a, b in zip(words.starts, words.stops, strict=True)] == ["Wide", "words", "below"]
+    left, bottom, right, top = words.boxes.T
+    assert np.all(left < right)
+    assert np.all(bottom < top)
+    assert abs(left[0] - 100) < 1
+    assert right[0] < left[1] < 140
+    assert top[2] < bottom[0]
+    assert words.characters is None
+
+
+def test_boxes_are_those_of_the_public_function(make_pdf, paragraph):
+    document = pypdfium2.PdfDocument(make_pdf(paragraph(3)))
+    page = document[0]
+    words, textpage = read(make_pdf(paragraph(3))).words, page.get_textpage()
+    assert words is not None
+    for start, stop, box in zip(words.starts, words.stops, words.boxes, strict=True):
+        first, last = (textpage.get_charbox(int(place), loose=True) for place in (start, stop - 1))
+        assert np.allclose(box, [first[0], first[1], last[2], last[3]], atol=1e-3)
+    textpage.close()
+    page.close()
+    document.close()
+
+
+def test_a_hyphen_at_the_end_of_a_line_ends_a_word(make_pdf):
+    words = read(make_pdf([(50, 700, "a long exam-"), (50, 688, "ple of it")])).words
+    assert words is not None
+    found = [words.text[a:b] for a, b in zip(words.starts, words.stops, strict=True)]
+    assert [found[2][:4], found[3]] == ["exam", "ple"]
+
+
+def test_a_turned_page_is_read_as_it_was_written(make_pdf, paragraph):
+    plain, turned = make_pdf(paragraph(3)), make_pdf(paragraph(3), page=b"/Rotate 90")
+    assert read(turned).words.text == read(plain).words.text
+
+
+def test_kinds_of_pages(make_pdf, scan, scan_with_hidden_text, paragraph):
+    data = make_pdf(paragraph(3), [], scan, scan_with_hidden_text)
+    assert [read(data, number=number).kind for number in range(4)] == ["text", "blank", "scan", "scan"]
+    assert read(data, "keep", 3).kind == "text"
+    assert read(data, "keep", 2).kind == "scan"
+
+
+def test_a_font_that_maps_to_private_use_is_garbled(make_pdf, paragraph):
+    data = make_pdf(paragraph(3), font=b"/ToUnicode 90 0 R", more={90: TO_PRIVATE_USE})
+    assert read(data) == Page("garbled", None)
+
+
+def test_a_page_of_too_many_characters_fails(make_pdf, paragraph, monkeypatch):
+    monkeypatch.setattr(module, "MOST_CHARACTERS", 50)
+    assert read(make_pdf(paragraph(3))) == Page("failed", None)
+    assert read(make_pdf([(50, 700, "Just a short line.")])).kind == "text"
+
+
+@pytest.mark.parametrize("number", [1, 99])
+def test_a_page_that_does_not_exist_fails(make_pdf, number):
+    assert read(make_pdf([(50, 700, "The only page.")]), number=number) == Page("failed", None)
