@@ -1,7 +1,7 @@
 """Stage that turns PDF files into text."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -155,8 +155,8 @@ class ExtractPdf(Edit):
             if is_small and is_pdf:
                 sent[row] = file
         answers = _workers.extract(self._worker_settings(), self.workers, list(sent.values()))
-        for row, answer in zip(sent, answers, strict=True):
-            read[row] = read_answer(answer)
+        for row in reversed(sent):
+            read[row] = read_answer(answers.pop())  # frees each answer, which is as long as the text
         return read
 
     def _worker_settings(self) -> WorkerSettings:
@@ -170,10 +170,9 @@ class ExtractPdf(Edit):
         """Return the values of the added columns for a document."""
         if read.failure is not None:
             return {"pdf_encrypted": True if read.failure == "encrypted" else None}
-        lengths = [len(text) for text in read.texts]
         unread = [number for number, kind in enumerate(read.kinds, 1) if kind in ("scan", "garbled")]
         return {
-            "page_offsets": [0, *accumulate(lengths)][:-1],
+            "page_offsets": [0, *accumulate(read.lengths)][:-1],
             "pages": read.pages,
             "pages_read": read.count("text", "scan", "garbled", "blank"),
             "pages_scanned": read.count("scan"),
@@ -231,7 +230,10 @@ class ReadPdf:
     """Reason why no page was read."""
     kinds: tuple[str, ...] = ()
     """Kind of each page, see :data:`longcrawl.text.pdf.words.Kind`."""
-    texts: tuple[str, ...] = ()
+    text: str | None = None
+    """Text of all pages, or None if no page was read."""
+    lengths: tuple[int, ...] = ()
+    """Characters of each page."""
     pages: int | None = None
     """Pages that the file names; None if the worker ended before it sent them."""
     rescued: bool = False
@@ -241,11 +243,6 @@ class ReadPdf:
     producer: str | None = None
 
     @property
-    def text(self) -> str | None:
-        """Text of all pages."""
-        return "".join(self.texts) if self.failure is None else None
-
-    @property
     def inked(self) -> int:
         """Number of pages with text or an image."""
         return self.count("text", "scan", "garbled")
@@ -253,7 +250,7 @@ class ReadPdf:
     @property
     def characters_per_page(self) -> float:
         """Mean number of characters of the pages that were read."""
-        return sum(map(len, self.texts)) / max(self.count("text", "scan", "garbled", "blank"), 1)
+        return sum(self.lengths) / max(self.count("text", "scan", "garbled", "blank"), 1)
 
     def count(self, *kinds: str) -> int:
         """Return the number of pages of some kinds."""
@@ -266,15 +263,31 @@ class ReadPdf:
 
 def read_answer(answer: Extracted) -> ReadPdf:
     """Return the result from the messages of a worker, see :class:`longcrawl.text.pdf.document.Document`."""
-    messages = [json.loads(line) for line in (answer.text or "").split("\n") if line]
-    summary = messages.pop() if messages and isinstance(messages[-1], dict) else {"stopped": answer.failure}
+    kinds, texts = [], []
+    summary: dict[str, Any] = {"stopped": answer.failure}
+    for line in _lines(answer.text or ""):
+        message = json.loads(line)
+        if isinstance(message, dict):
+            summary = message
+        else:
+            kinds.append(message[0])
+            texts.append(message[1])
     if "failure" in summary:
         return ReadPdf(summary["failure"])
-    kinds, texts = tuple(kind for kind, _ in messages), tuple(text for _, text in messages)
     if all(kind == "failed" for kind in kinds):
         limit = summary["stopped"]
         return ReadPdf(limit if limit in ("time", "memory", "crash") else "unreadable")
-    return ReadPdf(None, kinds, texts, **summary)
+    return ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), **summary)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a long text one by one, without a copy of all of them."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    if start < len(text):
+        yield text[start:]
 
 
 def _at_least(rule: str, values: pa.Array, bound: float) -> Check:

@@ -1,0 +1,270 @@
+"""How well and how fast ``extract_pdf`` reads PDF files, beside pdftotext and PyMuPDF if they are installed.
+
+    LONGCRAWL_DATA=FOLDER python benchmarks/pdf.py [--parts quality memory …] [--cuts 60] [--mutated 120] [--seed 0]
+
+FOLDER has ``pdf/``: WARC files with PDF files, and ``groundtruth.jsonl.gz`` with a kind for each and a text for most.
+F1 is that of the multisets of lower-cased words (Chinese and Japanese by character), "5-grams" that of sequences of
+five, which sees order, joins, hyphens and running lines. Truths are HTML builds of the same manuals, which lack what
+only a PDF has, so that 1 cannot be reached. Pages per second are those of the CPU time of this process and its workers,
+without their start. The last line is our pages per second over those of PDFium's plain text.
+"""
+
+import argparse
+import gzip
+import importlib.util
+import json
+import random
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pypdfium2
+from _measures import Peak
+from _needed import lacks, shared
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+
+import longcrawl as lc
+from longcrawl.core.stages import LIVING
+from longcrawl.text.pdf import stage as module
+
+WORDS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W_]+")
+EXPECTED = {
+    "scanned": {"pdf_scanned"},
+    "garbled": {"pdf_garbled"},
+    "encrypted": {"pdf_encrypted"},
+    "notpdf": {"not_pdf"},
+    "bomb": {"pdf_time", "pdf_memory", "pdf_crash"},
+    "broken": {"not_pdf", "pdf_unreadable", "pdf_blank", "pdf_few_characters"},
+}
+"""Rules that may remove files of a kind that has no text."""
+SAME = re.compile(
+    r"made/(header-footer|object-streams|linearized|pdf-2\.0|encrypted-empty-user|owner-restricted|bad-startxref"
+    r"|no-trailer|junk-before-header|open-action-js)\.pdf|serve/(download|viewer|report-gzip|report-chunked|copy)"
+)
+"""Matches the URLs of the file that is encoded in fifteen ways."""
+DAMAGED = re.compile(r"camlidl|made/(two-column|table|rtl-shaped-ar0|object-streams)\.pdf")
+
+
+class File(NamedTuple):
+    """A file of the data."""
+
+    url: str
+    kind: str
+    truth: str | None
+    is_made: bool
+    data: bytes
+
+
+def files(folder: Path) -> Iterator[File]:
+    """Yield the files with what is known of them."""
+    bodies = {}
+    for archive in sorted(folder.glob("*.warc.gz")):
+        with archive.open("rb") as stream:
+            for record in ArchiveIterator(stream, record_types=WarcRecordType.response, parse_http=True):
+                coding = record.http_headers.get("Content-Encoding")
+                chunked = record.http_headers.get("Transfer-Encoding") == "chunked"
+                body = record.reader.read()
+                body = joined(body) if chunked and re.match(rb"[0-9a-f]+\r\n", body) else body
+                bodies[record.headers["WARC-Target-URI"]] = gzip.decompress(body) if coding == "gzip" else body
+    for line in gzip.decompress((folder / "groundtruth.jsonl.gz").read_bytes()).splitlines():
+        known = json.loads(line)
+        yield File(known["url"], known["kind"], known["text"], known["package"] == "generated", bodies[known["url"]])
+
+
+def joined(chunks: bytes) -> bytes:
+    """Return the content of an HTTP body in chunks."""
+    made, at = b"", 0
+    while size := int(chunks[at : (start := chunks.index(b"\r\n", at) + 2)], 16):
+        made += chunks[start : start + size]
+        at = start + size + 2
+    return made
+
+
+def f1(found: Sequence[Any], truth: Sequence[Any]) -> float:
+    one, other = Counter(found), Counter(truth)
+    both = (one & other).total()
+    return 2 * both / (one.total() + other.total()) if both else 0.0
+
+
+def scores(text: str, truth: str) -> tuple[float, float]:
+    """Return F1 of the words and of their 5-grams."""
+    found, wanted = WORDS.findall(text.lower()), WORDS.findall(truth.lower())
+    return f1(found, wanted), f1(*(list(zip(*(each[n:] for n in range(5)), strict=False)) for each in (found, wanted)))
+
+
+class Result(NamedTuple):
+    """What the stage makes of a file."""
+
+    text: str
+    rule: str | None
+    pages: int
+    seconds: float
+
+
+def spent() -> float:
+    return time.process_time() + sum(LIVING.values())
+
+
+def extracted(data: bytes, stage: lc.text.ExtractPdf) -> Result:
+    started = spent()
+    documents, checks, _ = stage.trace(pa.table({"id": ["0"], "content": pa.array([data], pa.large_binary())}))
+    seconds = spent() - started
+    row = documents.to_pylist()[0]
+    rule = next((check.rule for check in checks if not check.passes[0].as_py()), None)
+    return Result(row["text"] or "", rule, row["pages"] or 0, seconds)
+
+
+def plain_pdfium(data: bytes) -> tuple[str, int]:
+    document = pypdfium2.PdfDocument(data)
+    texts = []
+    for page in document:
+        textpage = page.get_textpage()
+        texts.append(textpage.get_text_range())
+        textpage.close()
+        page.close()
+    document.close()
+    return "\n".join(texts), len(texts)
+
+
+def pdftotext(data: bytes) -> tuple[str, int]:
+    done = subprocess.run(["pdftotext", "-enc", "UTF-8", "-", "-"], input=data, capture_output=True, check=False)
+    text = done.stdout.decode("utf-8", "replace")
+    return text, text.count("\f")
+
+
+def pymupdf(data: bytes) -> tuple[str, int]:
+    library = importlib.import_module("pymupdf")
+    document = library.open(stream=data, filetype="pdf")
+    return "\n".join(page.get_text() for page in document), len(document)
+
+
+def peers() -> dict[str, Callable[[bytes], tuple[str, int]]]:
+    """Return the other programs that are installed."""
+    found = {"PDFium, plain": plain_pdfium}
+    if shutil.which("pdftotext"):
+        found["pdftotext"] = pdftotext
+    if importlib.util.find_spec("pymupdf"):
+        found["PyMuPDF"] = pymupdf
+    return found
+
+
+def show_scores(name: str, found: list[tuple[float, float]], pages: int, seconds: float) -> None:
+    one, five = (sum(each) / len(each) for each in zip(*found, strict=True))
+    speed = f"{pages / seconds:5.0f} pages per CPU s" if seconds else ""
+    print(f"  {name:24} {len(found):3} files   F1 {one:.4f}   5-grams {five:.4f}   {speed}")
+
+
+def quality(data: list[File], stage: lc.text.ExtractPdf) -> float:
+    """Print F1 and speed, and return our pages per second over those of plain PDFium."""
+    known = [each for each in data if each.kind == "text" and each.truth]
+    results = {each.url: extracted(each.data, stage) for each in known}
+    for title, is_made in (("manuals", False), ("generated", True)):
+        group = [each for each in known if each.is_made == is_made]
+        found = {each.url: scores(results[each.url].text, each.truth or "") for each in group}
+        own = [results[each.url] for each in group]
+        print(title)
+        show_scores("extract_pdf", list(found.values()), sum(r.pages for r in own), sum(r.seconds for r in own))
+        if is_made:
+            worst = min(found, key=lambda url: found[url][0])
+            print(f"  the least F1: {found[worst][0]:.3f} ({worst.rpartition('/')[2]})")
+            shaped = {url: five for url, (_, five) in found.items() if "rtl-shaped" in url}
+            print("  5-grams of shaped right-to-left text:", ", ".join(f"{five:.3f}" for five in shaped.values()))
+            continue
+        ours = sum(r.pages for r in own) / sum(r.seconds for r in own)
+        for name, read in peers().items():
+            texts, pages, started = [], 0, time.process_time()
+            for each in group:
+                text, count = read(each.data)
+                texts.append(text)
+                pages += count
+            seconds = 0.0 if name == "pdftotext" else time.process_time() - started
+            compared = [scores(text, each.truth or "") for text, each in zip(texts, group, strict=True)]
+            show_scores(name, compared, pages, seconds)
+            if name == "PDFium, plain":
+                plain = pages / seconds
+    return ours / plain
+
+
+def verdicts(data: list[File], stage: lc.text.ExtractPdf) -> None:
+    """Print how many files without a text are removed by a rule of their kind."""
+    for kind, expected in EXPECTED.items():
+        # The file under status 404 is for the source to leave out.
+        group = [each for each in data if each.kind == kind and "not-found" not in each.url]
+        found = {each.url.rpartition("/")[2]: extracted(each.data, stage).rule for each in group}
+        right = sum(rule in expected for rule in found.values())
+        wrong = ", ".join(f"{name}: {rule}" for name, rule in found.items() if rule not in expected)
+        print(f"{kind}: {right} of {len(found)} {wrong}")
+    same = [extracted(each.data, stage).text for each in data if SAME.search(each.url)]
+    print(f"one file in {len(same)} encodings: {len(set(same))} texts")
+
+
+def damage(data: list[File], stage: lc.text.ExtractPdf, cuts: int, mutated: int, seed: int) -> None:
+    """Print what becomes of cut and of mutated files."""
+    group = [each for each in data if each.kind == "truncated"]
+    found = {each.url.rpartition("/")[2]: extracted(each.data, stage) for each in group}
+    described = ", ".join(f"{name} {len(each.text):,} ({each.rule or 'kept'})" for name, each in found.items())
+    print(f"cut files with text: {sum(bool(each.text) for each in found.values())} of {len(found)}: {described}")
+    chosen = random.Random(seed)
+    base = [each.data for each in data if DAMAGED.search(each.url)]
+    for name, count in (("cuts", cuts), ("mutated files", mutated)):
+        results = []
+        for number in range(count):
+            changed = bytearray(base[number % len(base)])
+            if name == "cuts":
+                del changed[chosen.randrange(50, len(changed)) :]
+            else:
+                for _ in range(chosen.choice((3, 30, 300))):
+                    changed[chosen.randrange(len(changed))] = chosen.randrange(256)
+            results.append(extracted(bytes(changed), stage))
+        with_text = sum(bool(each.text) for each in results)
+        rules = Counter(each.rule or "kept" for each in results)
+        print(f"{name}: text of {with_text} of {count}; {dict(rules)}")
+
+
+def memory(data: list[File], stage: lc.text.ExtractPdf) -> None:
+    """Print the peak memory of a worker of its own and of this process for the file with most bytes."""
+    module._workers.close()  # noqa: SLF001  # a worker that has read nothing yet
+    largest = max(data, key=lambda each: len(each.data))
+    stage.prepare()
+    peak = Peak()
+    table, started = pa.table({"content": pa.array([largest.data], pa.large_binary())}), spent()
+    pages = stage(table)["pages"][0].as_py()
+    speed = pages / (spent() - started)
+    (worker,) = module._workers.pool.processes  # type: ignore[union-attr]  # noqa: SLF001
+    lines = Path(f"/proc/{worker.process.pid}/status").read_text().splitlines()
+    most = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    grown = (peak.most - peak.before) / 2**20
+    print(f"{pages:,} pages: worker {most / 2**20:.0f} MiB, this process +{grown:.0f} MiB, {speed:.0f} pages/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ("memory", "verdicts", "damage", "quality")
+    parser.add_argument("--parts", nargs="*", choices=names, default=names)
+    parser.add_argument("--cuts", type=int, default=60)
+    parser.add_argument("--mutated", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    if lacks("the PDF files of the real input", shared("pdf"), packages=["pypdfium2", "fastwarc"]):
+        return
+    data, stage = list(files(shared("pdf"))), lc.text.ExtractPdf()
+    stage.prepare()
+    if "memory" in asked.parts:
+        memory(data, stage)
+    if "verdicts" in asked.parts:
+        verdicts(data, stage)
+    if "damage" in asked.parts:
+        damage(data, stage, asked.cuts, asked.mutated, asked.seed)
+    if "quality" in asked.parts:
+        ratio = quality(data, stage)
+        print(f"{ratio:.2f} pages per second of extract_pdf over those of plain PDFium")
+
+
+if __name__ == "__main__":
+    main()
