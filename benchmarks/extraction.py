@@ -62,7 +62,7 @@ def cpu() -> float:
 def extract_all(pages: Sequence[str], engine: str, **settings: Any) -> list[str]:
     """Extract pages by our stage, and end its workers so that their time can be told."""
     import longcrawl as lc
-    from longcrawl.text.extract import _pool
+    from longcrawl.text.extract import pool as _pool
 
     stage = lc.text.ExtractText(engine=engine, **settings)
     texts: list[str] = []

@@ -18,9 +18,9 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
 from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
 from longcrawl.text.extract.explain import PageExplanation, explain_page
+from longcrawl.text.extract.pool import Extracted, WorkerSettings, extract_pages
 from longcrawl.text.extract.structured_data import NEARLY_EMPTY, Metadata, fill_in, read_metadata
 
 # Not IGNORECASE, with which U+017F would match an s.

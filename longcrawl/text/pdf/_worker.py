@@ -1,6 +1,6 @@
 """PDF worker process: reads documents from standard input and writes the messages about their pages to standard output.
 
-It speaks the protocol of :mod:`longcrawl.text.extract._worker`. PDFium can take any time and memory for a page, and
+It speaks the protocol of :mod:`longcrawl.text.extract.worker`. PDFium can take any time and memory for a page, and
 Python cannot interrupt it. So a thread watches the main thread's limits while it is inside PDFium: it sends the pages
 that were read before, and ends the process.
 """
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from longcrawl.text.extract._worker import (
+from longcrawl.text.extract.worker import (
     LAST,
     MEMORY,
     MISSING,

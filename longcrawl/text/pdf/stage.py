@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.text.extract._pool import Extracted, Workers, WorkerSettings
+from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
 
 _WORKER = str(Path(__file__).with_name("_worker.py"))
 _HEADER = b"%PDF-"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from longcrawl.text.extract import _pool
+from longcrawl.text.extract import pool as _pool
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from longcrawl.core.stages import CoreClock
 from longcrawl.errors import StageError
 from longcrawl.run.part import Tally, run_fused
 from longcrawl.sources.warc.source import Warc
-from longcrawl.text.extract import _pool as _extraction_pool
-from longcrawl.text.extract._pool import WorkerSettings, extract_pages
+from longcrawl.text.extract import pool as _extraction_pool
+from longcrawl.text.extract.pool import WorkerSettings, extract_pages
 
 pytestmark = pytest.mark.usefixtures("own_workers", "no_workers_left")
 

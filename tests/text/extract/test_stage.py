@@ -20,7 +20,7 @@ from datasets import Dataset
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Rewrite, column, first_failure, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.text.extract import _pool as _extraction_pool
+from longcrawl.text.extract import pool as _extraction_pool
 
 pytestmark = pytest.mark.usefixtures("own_workers", "no_workers_left")
 

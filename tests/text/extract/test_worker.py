@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from longcrawl.text.extract import _worker
-from longcrawl.text.extract._worker import HEADER, LENGTH, MISSING, RAISED, READY, TEXT
+from longcrawl.text.extract import worker as _worker
+from longcrawl.text.extract.worker import HEADER, LENGTH, MISSING, RAISED, READY, TEXT
 
 ENGINE = """
 def make_extractor(favor):

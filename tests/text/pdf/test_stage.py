@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import StageError
-from longcrawl.text.extract._pool import Extracted
+from longcrawl.text.extract.pool import Extracted
 from longcrawl.text.pdf import stage as module
 from longcrawl.text.pdf.stage import ExtractPdf, read_answer
 

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from longcrawl.text.extract._worker import HEADER, LAST, LENGTH, MISSING, PART, READY, TEXT
+from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MISSING, PART, READY, TEXT
 from longcrawl.text.pdf import _worker
 
 OPTIONS = {"max_pages": 100, "max_seconds": 60.0, "max_characters": 10**6, "rescue": True, "hidden_text": "queue"}

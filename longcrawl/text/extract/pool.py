@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from longcrawl.core.stages import LIVING
 from longcrawl.errors import StageError
-from longcrawl.text.extract import _worker as _extraction_worker
-from longcrawl.text.extract._worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
+from longcrawl.text.extract import worker as _extraction_worker
+from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
 
 _READ = 1 << 20
 
