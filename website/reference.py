@@ -21,6 +21,7 @@ STAGE_FIELDS = {
     "extract_text": "{engine: blocks}",
     "fast_text_classifier": "{model: quality.bin, at_least: 0.5}",
     "gopher_quality": "{min_words: 100}",
+    "gzip_ratio": "{low_quantile: 0.2, high_quantile: 0.8}",
     "information_gain": "{model: gpt2, top_fraction: 0.1}",
     "language": "{keep: [en, de]}",
     "lexical_dependency": "{min_score: 0.5}",

@@ -30,6 +30,7 @@ STAGES = {
     "fine_web_quality": "longcrawl.text.gopher.stages:FineWebQuality",
     "gopher_quality": "longcrawl.text.gopher.stages:GopherQuality",
     "gopher_repetition": "longcrawl.text.gopher.stages:GopherRepetition",
+    "gzip_ratio": "longcrawl.long.gzip_ratio:GzipRatio",
     "identify_language": "longcrawl.text.identify:IdentifyLanguage",
     "information_gain": "longcrawl.long.dependency:InformationGain",
     "language": "longcrawl.text.filters:Language",

@@ -144,6 +144,8 @@ class Stage(Configured, ABC):
     """Name of a string column; the funnel counts the kept documents by its values."""
     train_documents: int | None = None
     """Number of documents that ``fit`` learns from, or None for all."""
+    fits_measures: ClassVar[bool] = False
+    """Whether ``fit`` learns from the :meth:`measure_to_fit` of documents alone, which workers then compute."""
     only_with: ClassVar[Conditions] = MappingProxyType({})
     """Conditions on other fields under which fields have an effect."""
 
@@ -170,6 +172,14 @@ class Stage(Configured, ABC):
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them
         """Learn from all unchanged documents and return the fitted stage; ``directory`` is for its files."""
         return self
+
+    def measure_to_fit(self, table: pa.Table) -> pa.Table:
+        """Return the measures of a batch that :meth:`fit_measures` learns from, if ``fits_measures``."""
+        raise NotImplementedError
+
+    def fit_measures(self, measures: Iterable[pa.Table]) -> "Stage":
+        """Learn from the measures of all documents, in any order, and return the fitted stage."""
+        raise NotImplementedError
 
     @abstractmethod
     def trace(self, table: pa.Table) -> "Edited":
@@ -218,6 +228,10 @@ class Stage(Configured, ABC):
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Return third-party materials it uses, by path: description, licence and SHA-256, for manifest and card."""
+        return {}
+
+    def libraries(self) -> dict[str, str]:
+        """Return the versions of system libraries that affect its results, by name, for the manifest."""
         return {}
 
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # others need it

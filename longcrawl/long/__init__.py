@@ -12,12 +12,14 @@ if TYPE_CHECKING:
         PositionGain,
         TokenGains,
     )
+    from longcrawl.long.gzip_ratio import GzipRatio
     from longcrawl.long.lexical import LexicalDependency, WordStatistics, count_words
     from longcrawl.long.related import Related
 
 __all__ = [
     "AttentionDependency",
     "DependencyScore",
+    "GzipRatio",
     "InformationGain",
     "LexicalDependency",
     "PositionGain",

@@ -86,6 +86,7 @@ def run(
         costs: dict[str, StageCost] = {}
         if files.is_there(folder / MANIFEST):
             manifest = read_manifest(folder)
+            inputs.warn_of_libraries(folder, chosen, manifest["versions"])
         else:
             check_order(chosen)
             inputs.check_output(chosen)
@@ -302,7 +303,7 @@ class _Job:
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
-        if report:
+        if report := [*report, *(limit for limit in fitted.limits() if limit not in stage.limits())]:
             self.reports.setdefault(label, []).extend(report)
         part.mark_fitted(self.work, number)
         return fitted
@@ -336,8 +337,11 @@ class _Job:
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
         first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
+        libraries = {label: stage.libraries() for label, stage in segment.stages}
         tasks = [
-            part.PartTask(self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed)
+            part.PartTask(
+                self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed, libraries
+            )
             for each in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
@@ -407,7 +411,7 @@ class _Job:
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": {**installed_versions()} | packages,
+            "versions": {**installed_versions()} | packages | inputs.libraries_used(self.recipe),
             "inputs": inputs.described(self.parts, self.read),
             "bad_files": [bad for each in self.read for bad in each["bad_files"]],
             "left_out": inputs.summed(self.read, "left_out"),
@@ -426,7 +430,10 @@ class _Job:
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if (lengths := inputs.source_lengths(self.read)) is not None:
             manifest["source_lengths"] = lengths.as_dict()
-        warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
+        changed = inputs.changed_libraries(self.folder)
+        warnings = {
+            label: said for label, stage in self.recipe.stages if (said := [*stage.warnings(), *changed.get(label, ())])
+        }
         materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
         described = {"reports": self.reports, "warnings": warnings, "materials": materials}
         manifest |= {name: found for name, found in described.items() if found}

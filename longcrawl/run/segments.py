@@ -32,7 +32,7 @@ from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
 from longcrawl.kernels.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.run.inputs import still_open
 from longcrawl.run.manifest import MANIFEST, PLAN, WORK
-from longcrawl.run.part import SPILL, part_marker, spilled, survivors
+from longcrawl.run.part import SPILL, check_libraries, part_marker, spilled, survivors
 
 HASHED = 1 << 30
 """Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
@@ -178,6 +178,9 @@ def learn(
     work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
 ) -> tuple[Stage, list[str]]:
     """Fit a stage on the ``documents`` that a segment kept; return it and reports on the training sample."""
+    if stage.fits_measures:
+        measured = _measure(work, segment, inputs, stage, engine)
+        return stage.fit_measures(map(measured.read, range(inputs))), []
     folder, count = str(work / f"fit-{segment}"), stage.train_documents
     every: Callable[[], Iterator[pa.Table]] = partial(survivors, work, segment, range(inputs))
     if count is None:
@@ -189,6 +192,21 @@ def learn(
     trained = sum(table.num_rows for table in sample())
     report = f"it was trained on {trained:,} of {documents:,} documents, those whose ids have the smallest keyed hashes"
     return _fit(learns, sample, folder, engine), [report]
+
+
+def _measure(work: Path, segment: int, inputs: int, stage: Stage, engine: Engine) -> Exchange:
+    """Measure the documents that a segment kept, a partition per input."""
+    take = partial(_take_measured, work, segment, stage, stage.libraries())
+    measured = Exchange(no_rows, take, inputs, work / f"measures-{segment}")
+    take_each(measured, engine)
+    return measured
+
+
+def _take_measured(
+    work: Path, segment: int, stage: Stage, libraries: Mapping[str, str], number: int, _: Iterator[pa.Table]
+) -> pa.Table:
+    check_libraries(stage, libraries)
+    return pa.concat_tables(map(stage.measure_to_fit, survivors(work, segment, [number])))
 
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:

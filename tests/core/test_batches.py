@@ -46,6 +46,7 @@ MADE = {
     "fine_web_quality": lc.text.FineWebQuality(),
     "gopher_quality": lc.text.GopherQuality(min_words=10, min_stop_words=None),
     "gopher_repetition": lc.text.GopherRepetition(),
+    "gzip_ratio": lc.long.GzipRatio(min_bytes=1, high_quantile=0.5, by="all", min_documents=1),
     "identify_language": lc.text.IdentifyLanguage(),
     "information_gain": lc.long.InformationGain("tiny", short_context=2, device="cpu"),
     "language": lc.text.Language(("en",)),

@@ -81,6 +81,7 @@ def test_a_wrong_choice_lists_the_choices():
 
 
 NO_EFFECT = {
+    "gzip_ratio": [({"by": "all"}, {"low_quantile": 0.2}), ({"min_documents": 5}, {"high_quantile": 0.8})],
     "lexical_dependency": [({"short": "drop"}, {"min_score": 0.1})],
     "information_gain": [({"short": "drop"}, {"at_least": 0.1}), ({"short": "drop"}, {"top_fraction": 0.1})],
     "exact_substring": [

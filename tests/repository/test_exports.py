@@ -85,8 +85,8 @@ def test_the_public_surface():
         "MinHashSignatures", "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
     assert lc.long.__all__ == [
-        "AttentionDependency", "DependencyScore", "InformationGain", "LexicalDependency", "PositionGain", "Related",
-        "TokenGains", "WordStatistics", "count_words",
+        "AttentionDependency", "DependencyScore", "GzipRatio", "InformationGain", "LexicalDependency", "PositionGain",
+        "Related", "TokenGains", "WordStatistics", "count_words",
     ]  # fmt: skip
     assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [
