@@ -16,18 +16,8 @@ FOLDER = ROOT / "benchmarks"
 FILES = [*FOLDER.glob("*.py"), *FOLDER.glob("faults/*.py")]
 SCRIPTS = [file for file in FILES if not file.name.startswith("_")]
 NEEDING = (
-    *(
-        "classifiers",
-        "engines_agree",
-        "gopher_peers",
-        "long_models",
-        "long_range",
-        "migration",
-        "pdf",
-        "peer_names",
-        "plan",
-    ),
-    *("pushed_tables", "related", "takedown", "train_extraction", "whole_job"),
+    *("classifiers", "engines_agree", "gopher_peers", "long_choices", "long_models", "long_range", "migration"),
+    *("pdf", "peer_names", "plan", "pushed_tables", "related", "takedown", "train_extraction", "whole_job"),
 )
 """Scripts that measure nothing without real input or a peer."""
 
