@@ -65,8 +65,6 @@ HELD = 512 << 20
 """Largest size of all sketches, in bytes on disk, to decide in one process; memory use is about three times that."""
 TASK = 128 << 20
 """Target size of the inputs of one exchange task, in bytes of sketches on disk; inputs are never split."""
-LIBRARIES = "libraries"
-"""Key in the recorded inputs of a run for the versions of system libraries by stage: all that were used, last now."""
 WRITTEN = 32
 """Inputs per writing task after one process has decided; a task writes three files for each: ledger, rows, marker."""
 
@@ -443,27 +441,22 @@ def pin_inputs(
     found: dict[str, Any] = {"content": content, "parts": listing, "lists": lists, "indexes": indexes, "stages": stages}
     if any(part.pieces for part in parts):
         found[GATHERED] = [len(part.each()) for part in parts]
-    pinned, used = folder / WORK / INPUTS, dict[str, list[dict[str, str]]]()
+    pinned, versions = folder / WORK / INPUTS, libraries_used(recipe)
     if _any_done(folder) and (is_there(pinned) or _any_part_done(folder)):
         before = _pinned(folder)
-        used = before.get(LIBRARIES, {})
         _check_lists(folder, before.get("lists", {}), lists)
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
         markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
         check_files(folder, parts, [None if marker is None else marker.content for marker in markers])
+        versions = _begun_with(folder, before.get("libraries", versions), versions)
     now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
-    for label, stage in recipe.stages:
-        if versions := stage.libraries():
-            others = [each for each in used.get(label, []) if each != versions]
-            now.setdefault(LIBRARIES, {})[label] = [*others, versions]
+    if versions:
+        now["libraries"] = versions
     if listed is None or listed.content != now:
         stored.remove(folder / WORK / IDS)
     Marker(pinned, now, {}).write()
-    for label, warnings in changed_libraries(folder).items():
-        for warning in warnings:
-            warn_user(f"{label}: {warning}")
 
 
 def libraries_used(recipe: Recipe) -> dict[str, str]:
@@ -471,32 +464,12 @@ def libraries_used(recipe: Recipe) -> dict[str, str]:
     return {name: version for _, stage in recipe.stages for name, version in stage.libraries().items()}
 
 
-def changed_libraries(folder: Path) -> dict[str, list[str]]:
-    """Return a warning, by the label of the stage, for libraries of which an unfinished run has used other versions."""
-    return {
-        label: [
-            f"this run was begun with {_versions(before)} and continued with {_versions(used[-1])}, which may measure "
-            "documents differently: run it into another folder for equal measures"
-            for before in used[:-1]
-        ]
-        for label, used in _pinned(folder).get(LIBRARIES, {}).items()
-        if len(used) > 1
-    }
-
-
-def warn_of_libraries(folder: Path, recipe: Recipe, made_with: Mapping[str, str]) -> None:
-    """Warn if a finished run was made with other versions of system libraries than this machine has."""
-    here = libraries_used(recipe)
-    there = {name: made_with[name] for name in here if made_with.get(name, here[name]) != here[name]}
-    if there:
-        warn_user(
-            f"{folder} was made with {_versions(there)}, and this machine has {_versions(here)}, which may measure "
-            "documents differently"
-        )
-
-
-def _versions(libraries: Mapping[str, str]) -> str:
-    return " and ".join(f"{name} {version}" for name, version in sorted(libraries.items()))
+def _begun_with(folder: Path, begun: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of libraries that a run was begun with, after a warning if others are here."""
+    if begun != now:
+        before, here = (" and ".join(map(" ".join, sorted(each.items()))) for each in (begun, now))
+        warn_user(f"{folder} was begun with {before}, and goes on with {here}, which may measure documents differently")
+    return dict(begun)
 
 
 def stage_fingerprints(recipe: Recipe) -> dict[str, str]:

@@ -86,7 +86,6 @@ def run(
         costs: dict[str, StageCost] = {}
         if files.is_there(folder / MANIFEST):
             manifest = read_manifest(folder)
-            inputs.warn_of_libraries(folder, chosen, manifest["versions"])
         else:
             check_order(chosen)
             inputs.check_output(chosen)
@@ -337,11 +336,8 @@ class _Job:
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
         first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
-        libraries = {label: stage.libraries() for label, stage in segment.stages}
         tasks = [
-            part.PartTask(
-                self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed, libraries
-            )
+            part.PartTask(self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed)
             for each in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
@@ -430,10 +426,7 @@ class _Job:
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if (lengths := inputs.source_lengths(self.read)) is not None:
             manifest["source_lengths"] = lengths.as_dict()
-        changed = inputs.changed_libraries(self.folder)
-        warnings = {
-            label: said for label, stage in self.recipe.stages if (said := [*stage.warnings(), *changed.get(label, ())])
-        }
+        warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
         materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
         described = {"reports": self.reports, "warnings": warnings, "materials": materials}
         manifest |= {name: found for name, found in described.items() if found}

@@ -15,7 +15,6 @@ count the others under ``duplicate_ids``.
 """
 
 import os
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -596,8 +595,6 @@ class PartTask:
     """Whether to remove documents with the id of an earlier one before the first stage."""
     hashes_ids: bool = False
     """Whether to hash the ids, to be compared once all parts are read."""
-    libraries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Versions of system libraries that the driver has, by the label of the stage."""
 
     @property
     def marker(self) -> Path:
@@ -646,20 +643,7 @@ def _check_fitted(work: Path, segment: int) -> None:
         fitted.check(*map(Path, fitted.resolved_files()))
 
 
-def check_libraries(stage: Stage, wanted: Mapping[str, str]) -> None:
-    """Raise a RunError if this machine has other versions of a stage's libraries than the driver."""
-    here = stage.libraries()
-    for name, version in wanted.items():
-        if here.get(name) != version:
-            raise RunError(
-                f"a worker on {platform.node()} has {name} {here.get(name)}, the driver {version}, which may measure "
-                f"documents differently in {stage.name}: install the same version on all machines"
-            )
-
-
 def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
-    for label, stage in task.segment.stages:
-        check_libraries(stage, task.libraries.get(label, {}))
     _check_fitted(task.folder / WORK, task.segment.number)
     work, tally = task.folder / WORK, Tally()
     name = f"{task.segment.number:02d}-{task.number:05d}.parquet"

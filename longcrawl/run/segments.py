@@ -32,7 +32,7 @@ from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
 from longcrawl.kernels.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.run.inputs import still_open
 from longcrawl.run.manifest import MANIFEST, PLAN, WORK
-from longcrawl.run.part import SPILL, check_libraries, part_marker, spilled, survivors
+from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 
 HASHED = 1 << 30
 """Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
@@ -196,16 +196,13 @@ def learn(
 
 def _measure(work: Path, segment: int, inputs: int, stage: Stage, engine: Engine) -> Exchange:
     """Measure the documents that a segment kept, a partition per input."""
-    take = partial(_take_measured, work, segment, stage, stage.libraries())
+    take = partial(_take_measured, work, segment, stage)
     measured = Exchange(no_rows, take, inputs, work / f"measures-{segment}")
     take_each(measured, engine)
     return measured
 
 
-def _take_measured(
-    work: Path, segment: int, stage: Stage, libraries: Mapping[str, str], number: int, _: Iterator[pa.Table]
-) -> pa.Table:
-    check_libraries(stage, libraries)
+def _take_measured(work: Path, segment: int, stage: Stage, number: int, _: Iterator[pa.Table]) -> pa.Table:
     return pa.concat_tables(map(stage.measure_to_fit, survivors(work, segment, [number])))
 
 

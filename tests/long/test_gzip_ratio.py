@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.ledger import LEDGER
-from longcrawl.errors import RunError, StageError
+from longcrawl.errors import StageError
 from longcrawl.long.gzip_ratio import MEASURES
-from longcrawl.run.part import check_libraries
 
 STAGE = lc.long.GzipRatio
 
@@ -216,32 +215,20 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, 
     assert directory_digest(tmp_path / "out") == directory_digest(tmp_path / "whole")
 
 
-@pytest.mark.filterwarnings("ignore:gzip_ratio. this run was begun with zlib 1.1 and continued with zlib 1.2")
-def test_another_zlib_is_a_warning_when_a_run_goes_on_and_when_it_is_read_back(recipe, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_with_another_zlib_warns_once(recipe, tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    for version in ("1.1", "1.2"):
-        with monkeypatch.context() as patch:
-            patch.setattr(zlib, "ZLIB_RUNTIME_VERSION", version)
-            patch.setattr(STAGE, "edit", stop)
-            with pytest.raises(KeyboardInterrupt):
-                lc.run(recipe, tmp_path / "out")
+    monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "1.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(STAGE, "edit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            lc.run(recipe, tmp_path / "out")
     monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "1.2")
-    with pytest.warns(UserWarning, match=r"gzip_ratio: this run was begun with zlib 1\.1 and continued with zlib 1\.2"):
-        summary = lc.run(recipe, tmp_path / "out")
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert manifest["versions"]["zlib"] == "1.2"
-    assert summary.warnings == manifest["warnings"]
-    assert "**Warning.** `gzip_ratio`: this run was begun with zlib 1" in (tmp_path / "out/README.md").read_text()
-    monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "1.3")
-    with pytest.warns(UserWarning, match=r"out was made with zlib 1\.2, and this machine has zlib 1\.3"):
+    with pytest.warns(UserWarning, match=r"out was begun with zlib 1\.1, and goes on with zlib 1\.2") as warned:
         lc.run(recipe, tmp_path / "out")
-
-
-def test_a_worker_with_another_zlib_is_refused():
-    with pytest.raises(RunError, match=r"has zlib .*, the driver 0\.9.*: install the same version"):
-        check_libraries(STAGE(), {"zlib": "0.9"})
+    assert len(warned) == 1
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["versions"]["zlib"] == "1.2"
 
 
 def test_settings_that_cannot_be_are_one_sentence():
