@@ -73,12 +73,13 @@ def test_the_public_surface():
         "samples", "takedown", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report", "write_tables",
     ]  # fmt: skip
     assert lc.text.__all__ == [
-        "C4Quality", "Explanation", "ExtractPdf", "ExtractText", "FastTextClassifier", "FineWebQuality", "FittedThresholds",
-        "GopherQuality", "GopherRepetition", "IdentifyLanguage", "Language", "LineCorrections", "MinBytes", "MinChars",
-        "MinWords", "OptOut", "PageExplanation", "PersonalData", "ProposedLines", "SequenceClassifier", "SignalRules",
-        "Signals", "TrainedClassifier", "UrlFilter", "UrlHits", "UrlMatch", "explain", "explain_page", "find_language",
-        "fit_thresholds", "format_text", "language_shares", "language_tables", "propose_lines", "read_languages",
-        "rule_values", "train_classifier", "url_hits",
+        "C4Quality", "Explanation", "ExtractPdf", "ExtractText", "FastTextClassifier", "FineWebQuality",
+        "FittedThresholds", "GopherQuality", "GopherRepetition", "IdentifyLanguage", "Language",
+        "LineCorrections", "MinBytes", "MinChars", "MinWords", "OptOut", "PageExplanation", "PersonalData",
+        "ProposedLines", "SequenceClassifier", "SignalRules", "Signals", "TrainedClassifier", "UrlFilter",
+        "UrlHits", "UrlMatch", "explain", "explain_page", "find_language", "fit_thresholds", "format_text",
+        "language_shares", "language_tables", "propose_lines", "read_languages", "rule_values",
+        "train_classifier", "url_hits",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
         "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",

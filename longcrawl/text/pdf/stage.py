@@ -83,7 +83,7 @@ class ExtractPdf(Edit):
 
     rewrites = "text"
     code_version: ClassVar[str] = "1"
-    looks_at = "html"
+    looks_at = "content"
 
     max_bytes: int = 64 << 20
     max_pages: int = 20_000
