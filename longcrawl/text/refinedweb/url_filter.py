@@ -347,7 +347,10 @@ def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
         before, host, after = (
             data[first:last].tobytes().decode() for first, last in ((begin, start), (start, stop), (stop, end))
         )
-        made.append(before + spell(host) + (_without_dots(after) if spell is spell_host else after))
+        spelled = spell(host)
+        # Without //, only the dot makes "8a." a host.
+        dot = "." if host.endswith(".") and "." not in spelled else ""
+        made.append(before + spelled + dot + (_without_dots(after) if spell is spell_host else after))
     return pa.array(made, pa.large_string())
 
 
