@@ -32,6 +32,7 @@ from _annotated import read_pages, read_truth, site_of
 from _needed import lacks, shared
 
 from longcrawl.kernels.compiling import allocating
+from longcrawl.text.extract.blocks import LEAST_WORDS, make_trees
 from longcrawl.text.extract.features import FEATURES, FIRST_WORDS, Scores, measure_reach, put_row, read_words, study
 from longcrawl.text.extract.html import BEGIN, ELEMENT, END, NAME_BITS, PARENT, TAGS, load_markup, make_tree, scan
 
@@ -56,8 +57,6 @@ TREES = {
 ROUNDS = 800
 LEVELS = 4
 """Elements around a block whose names are counted for it."""
-LEAST_COPIED = 5
-"""Least words of a text whose copies have one label."""
 SCORE_STEPS = 32
 """Scores are stored as whole numbers of this fraction of a unit."""
 MOST_CELLS = 1_500_000_000
@@ -82,7 +81,7 @@ class Blocks(NamedTuple):
     words: npt.NDArray[np.int64]
     """Shape (blocks,): number of words."""
     copies: npt.NDArray[np.int64]
-    """Shape (blocks,): number of blocks with the same text, 1 for texts of fewer than ``LEAST_COPIED`` words."""
+    """Shape (blocks,): number of blocks with the same text, 1 for texts of fewer than ``LEAST_WORDS`` words."""
     names: npt.NDArray[np.int64]
     """Shape (blocks, LEVELS * names): hashes of names around a block."""
     first: npt.NDArray[np.int64]
@@ -185,7 +184,7 @@ def share_labels(blocks: Sequence[str], wanted: npt.NDArray[np.float64]) -> npt.
     """Give copies of a text the label of the best, since an alignment matches only one; return their numbers."""
     known = defaultdict[str, list[int]](list)
     for number, block in enumerate(blocks):
-        if len(re.findall(r"\w+", block)) >= LEAST_COPIED:
+        if len(re.findall(r"\w+", block)) >= LEAST_WORDS:
             known[block].append(number)
     copies = np.ones(len(blocks), np.int64)
     for numbers in known.values():
@@ -308,8 +307,6 @@ def flatten(root: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(path: Path, trees: Sequence[dict[str, Any]], scores: Scores) -> None:
-    from longcrawl.text.extract.blocks import make_trees
-
     stored = {name: np.round(each * SCORE_STEPS).astype(np.int8) for name, each in scores._asdict().items()}
     np.savez_compressed(path, **make_trees(trees)._asdict(), **stored, tags=np.array(TAGS), columns=np.array(FEATURES))
     print(f"{len(trees)} trees in {path}, {path.stat().st_size:,} bytes")

@@ -498,7 +498,8 @@ def _cross(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], we
 def _meant(name: str | int | None, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
     """Mark the buckets of a capacity, of this name, or of a domain; None marks all."""
     for kind in ("capacity", "name", "domain"):
-        meant = np.array([name in (getattr(each, kind) or None, None) for each in buckets])
+        # A dataset without domains has the domain "", which no name refers to.
+        meant = np.array([name is None or (name != "" and name == getattr(each, kind)) for each in buckets])
         if meant.any():
             return meant
     raise _missing(name, number, buckets)

@@ -73,8 +73,8 @@ class NanoGpt(ShardFormat):
         default at the start of a document with the header of llm.c, and at its end without.
         """
         shard.check_word("header", header, Header)
-        shard.check_word("place", place, ("end", "start", None))
-        stream.place = place or ("start" if header == "llm.c" else "end")
+        stream.place = ("start" if header == "llm.c" else "end") if place is None else place
+        shard.check_word("place", stream.place, Place)
         marks = _Marks(stream.end_of_text, stream.place)
         tokens = files.open(SUFFIX)
         tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))

@@ -97,7 +97,10 @@ class DocumentStream:
     vocabulary_size: int | None = None
     holds: frozenset[str] = frozenset()
     place: Place = "end"
-    """Where the end-of-text token is added; a format may set it before the first batch is read."""
+    """Side of a document on which the end-of-text token is added.
+
+    A format may set it before the first batch is read.
+    """
     documents: int = field(default=0, init=False)
     tokens: int = field(default=0, init=False)
     masked: int = field(default=0, init=False)

@@ -220,7 +220,8 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None) -> Listed
         files: slice of the concatenated lists, see :func:`parse_slice`, or None for all paths.
 
     Raises:
-        SourceError: a list is damaged or has fewer paths than the slice, or a selected line is no file below the base.
+        SourceError: a list is damaged or has fewer paths than the slice, or a selected line does not name a file below
+            the base.
         NotYetError: a server does not answer now.
     """
     chosen, base = parse_slice(files), absolute(base_url)

@@ -148,11 +148,13 @@ _WHOLE = np.array([name in ("ul", "ol", "dl", "pre", "blockquote", "figcaption")
 """Elements that are kept or removed whole."""
 _LARGEST_CELL, _LARGEST_UNIT = 1000, 8000
 """Most bytes of a cell of data, and of a list or quotation that is kept or removed whole; larger ones are layout."""
-_LEAST_WORDS, _LEAST_WORDS_OF_UNIT = 5, 20
-"""Least words of a block, and of one in a list, quotation or code, that is not repeated."""
+LEAST_WORDS = 5
+"""Least words of a block of which one copy is kept, and whose copies have one label in training."""
+_LEAST_WORDS_OF_UNIT = 20
+"""Least words of a block in a list, quotation or code of which one copy is kept."""
 _BYTES_PER_WORD = 12
 """Bytes that count as a word there, for scripts without spaces."""
-MOST_ODDS = 8.0
+_MOST_ODDS = 8.0
 """Bound of the absolute log-odds of a block."""
 _BINS, _BIN_WIDTH = 256, 0.05
 """Number and width of the steps of log-odds, around 0, of which one is chosen as the threshold."""
@@ -205,7 +207,7 @@ def _table_of(tree: Tree, row: int) -> int:
 
 @allocating
 def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> Any:
-    """Set the log-odds of all blocks of a unit to those of their mean probability, by bytes; return who is in a unit.
+    """Set the blocks of a unit to the log-odds of their mean probability, by bytes; return which blocks are in a unit.
 
     Units are tables of data, else their rows; lists, quotations, code and captions. The outermost one counts.
     """
@@ -259,7 +261,7 @@ def drop_copies(tree: Tree, page: Page, cells: Cells, united: Any, odds: Any) ->
     best = np.full(len(odds), -1, np.int64)
     for number in range(len(odds)):
         first, element = page.original[number], tree.blocks[number, ELEMENT]
-        least = _LEAST_WORDS_OF_UNIT if united[number] else _LEAST_WORDS
+        least = _LEAST_WORDS_OF_UNIT if united[number] else LEAST_WORDS
         size = tree.blocks[number, END] - tree.blocks[number, BEGIN]
         short = tree.blocks[number, WORDS] < least and size < _BYTES_PER_WORD * least
         if page.copies[number] == 1 or short or cells.row[element] >= 0 or not _same_text(tree, number, first):
@@ -269,7 +271,7 @@ def drop_copies(tree: Tree, page: Page, cells: Cells, united: Any, odds: Any) ->
             best[first] = number
         parent = tree.elements[element, PARENT]
         if known >= 0 and tree.elements[tree.blocks[known, ELEMENT], PARENT] != parent:
-            odds[known if best[first] == number else number] = -MOST_ODDS
+            odds[known if best[first] == number else number] = -_MOST_ODDS
 
 
 @allocating
@@ -329,7 +331,7 @@ def judge(tree: Tree, elements: int, blocks: int, kinds: int, model: Model) -> t
     _add_trees(tree, page, reach, model.trees, 0, count, np.arange(blocks), odds)
     unsure = np.flatnonzero((odds > -SURE) & (odds < SURE))
     _add_trees(tree, page, reach, model.trees, count, len(model.trees.roots), unsure, odds)
-    odds[:] = np.minimum(np.maximum(odds, -MOST_ODDS), MOST_ODDS)
+    odds[:] = np.minimum(np.maximum(odds, -_MOST_ODDS), _MOST_ODDS)
     united = unite(tree, elements, page, cells, odds)
     drop_copies(tree, page, cells, united, odds)
     return odds, page, cells

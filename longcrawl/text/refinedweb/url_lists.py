@@ -15,6 +15,7 @@ import string
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -259,8 +260,6 @@ DESCRIPTION = "lists.json"  # name of the file that describes the origin of the 
 
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that some copies lack."""
-_SOURCES = {file.stem: file for file in (Path(__file__).parents[1] / "presets" / "urls").glob("*.txt")}
-"""Shipped lists of curated sources by name."""
 _KINDS = ("domains", "urls")
 Kind = Literal["domains", "urls", "exceptions"]
 """Kinds of names in a list: domains, addresses, or domains that are taken off the list."""
@@ -393,14 +392,20 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
     return make_set([given.hashes, *(lines.hashes for lines in of_file)])
 
 
+@cache
+def _shipped_sources() -> Mapping[str, Path]:
+    """Return the files of the shipped curated sources by name."""
+    return {file.stem: file for file in (Path(__file__).parents[1] / "presets" / "urls").glob("*.txt")}
+
+
 def read_curated_sources(name: str | None) -> HashSet:
     """Read the domains of shipped curated sources by name, or of a file by path; None gives no domain."""
-    return read_domains(name and str(_SOURCES.get(name, name)))
+    return read_domains(name and str(_shipped_sources().get(name, name)))
 
 
 def curated_files(name: str | None) -> tuple[str, ...]:
     """Return the file that :func:`read_curated_sources` reads for a name, if it is a user's own."""
-    return () if name is None or name in _SOURCES else (name,)
+    return () if name is None or name in _shipped_sources() else (name,)
 
 
 def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
