@@ -2,7 +2,8 @@
 
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` passes to its
 ``collate_fn``. In rows, each 0 in ``position_ids`` begins a document, and the last of several pieces is taken for
-padding if none of its tokens has a label. Only :func:`for_transformers` also takes windows and rectangles.
+padding if none of its tokens has a label. :func:`for_transformers` and :func:`for_context_parallel` also take windows
+and rectangles.
 
 Models of `transformers` keep documents apart only if ``position_ids`` restart at 0, there is no ``attention_mask``, and
 there is no cache of keys and values. A mask of ones, or ``use_cache=True``, which is a model's default, silently lets
@@ -10,7 +11,7 @@ documents attend to each other. So these batches have no mask, and ``"use_cache"
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ Batch = dict[str, Any]
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Tensors = Literal["torch", "numpy"]
 Padding = Literal["drop", "keep"]
+Layout = Literal["zigzag", "contiguous"]
+"""Division of a row among the ranks of a context-parallel group."""
 
 IGNORED = -100
 """Label of a token that is not a target."""
@@ -104,16 +107,86 @@ def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[s
     Labels are shifted: each is the next token, or -100 if that token is padding or in another document.
     """
     batch = _joined(batches)
-    labels = np.full_like(batch["labels"], IGNORED)
-    labels[:, :-1] = batch["labels"][:, 1:]
+    labels = _next_labels(batch["labels"])
     made = {"input": batch["input_ids"], "positions": _reset_positions(batch), "labels": labels}
     inputs = _as_tensors(made, tensors)
     return inputs, inputs.pop("labels")
 
 
+def for_context_parallel(
+    batches: Batches, rank: int, size: int, layout: Layout = "zigzag", tensors: Tensors = "torch"
+) -> dict[str, Any]:
+    """Return the columns of every row that belong to one rank of a context-parallel group.
+
+    ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` are int64 [rows, length / size], cut alike from
+    whole rows; ``size=1`` returns those. A label is the next token of the whole row, even if another rank has that
+    token, or -100 without loss. Positions and ids are those in the whole row: positions restart in each document that
+    the feed keeps apart, and ``document_ids`` count these documents. A window has ``seq_len`` columns, because its last
+    token is only a label.
+
+    >>> batch = {"text": np.arange(8)[None], "targets": np.arange(1, 9)[None]}
+    >>> part = for_context_parallel(batch, rank=0, size=2, tensors="numpy")
+    >>> part["input_ids"].tolist(), part["labels"].tolist()
+    ([[0, 1, 6, 7]], [[1, 2, 7, 8]])
+
+    Args:
+        batches: a batch, batches or rows of any feed, whole and the same on all ranks of the group: open the feed with
+            ``rank`` and ``world_size`` of the data-parallel group.
+        rank: index of this process in the context-parallel group.
+        size: number of ranks in that group.
+        layout: see :func:`context_columns`.
+        tensors: "torch" or "numpy".
+
+    Raises:
+        LoaderError: the rows do not divide into equal chunks, or an argument has a wrong value.
+    """
+    made = _shifted(batches)
+    rows, length = made["input_ids"].shape
+    columns = context_columns(length, rank, size, layout)
+    positions = made.setdefault("position_ids", np.tile(np.arange(length), (rows, 1)))
+    # Every document, and the padding, begins at position 0.
+    made["document_ids"] = np.cumsum(positions == 0, axis=1) - 1
+    return _as_tensors({name: values[:, columns] for name, values in made.items()}, tensors)
+
+
+def context_columns(length: int, rank: int, size: int, layout: Layout = "zigzag") -> npt.NDArray[np.int64]:
+    """Return the columns of a row that one rank of a context-parallel group has, in its order: int64 [length / size].
+
+    "zigzag" cuts a row into ``2 * size`` chunks, of which rank r has chunks r and ``2 * size - 1 - r``. Causal
+    attention then costs all ranks the same. It is the order of Megatron Core, of torch's head-tail load balancer, and
+    of ring-flash-attention's ``zigzag_ring_flash_attn_func``. "contiguous" gives rank r chunk r of ``size``.
+
+    The columns also put the results of all ranks together:
+
+    >>> parts = [[[0, 1, 6, 7]], [[2, 3, 4, 5]]]
+    >>> whole = np.zeros((1, 8), np.int64)
+    >>> for rank in range(2):
+    ...     whole[:, context_columns(8, rank, 2)] = parts[rank]
+    >>> whole.tolist()
+    [[0, 1, 2, 3, 4, 5, 6, 7]]
+
+    Raises:
+        LoaderError: the row does not divide into equal chunks, or an argument has a wrong value.
+    """
+    if layout not in get_args(Layout):
+        raise LoaderError(f"layout {layout!r} is neither 'zigzag' nor 'contiguous': give one of them")
+    if not 0 <= rank < size:
+        raise LoaderError(f"rank {rank} of {size} context-parallel ranks does not exist: count from 0 to size - 1")
+    chunks = 2 * size if layout == "zigzag" else size
+    if length % chunks:
+        nearest = max(length // chunks, 1) * chunks
+        raise LoaderError(
+            f"rows of {length:,} tokens do not divide into {chunks} equal chunks, as {layout!r} needs for {size} "
+            f"context-parallel ranks: set max_length, seq_len, context_length or capacities to multiples of {chunks}, "
+            f"such as {nearest:,}"
+        )
+    own = [rank, chunks - 1 - rank] if layout == "zigzag" else [rank]
+    return np.arange(length).reshape(chunks, -1)[own].ravel()
+
+
 def _inputs(batches: Batches) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays that a model of transformers takes, from a batch of any feed."""
-    parts = [batches] if isinstance(batches, Mapping) else list(batches)
+    parts = _as_list(batches)
     if parts and all(_is_row(part) for part in parts):
         return {name: np.stack([np.asarray(part[name]) for part in parts]) for name in ROW if name in parts[0]}
     if parts and all("targets" in part for part in parts):
@@ -126,6 +199,32 @@ def _inputs(batches: Batches) -> dict[str, npt.NDArray[Any]]:
         return _unshifted(batch["input_ids"], mask, batch.get("positions"))
     batch = _joined(parts)
     return {name: batch[name] for name in ("input_ids", "labels")} | {"position_ids": _reset_positions(batch)}
+
+
+def _shifted(batches: Batches) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays that a model takes, from a batch of any feed, but each label is the next token's."""
+    parts = _as_list(batches)
+    if parts and all("targets" in part for part in parts):
+        batch = _stacked(parts)
+        made = {"input_ids": batch["text"].astype(np.int64), "labels": batch["targets"].astype(np.int64)}
+        if "loss_mask" in batch:
+            made["labels"][~batch["loss_mask"]] = IGNORED
+        return made | {name: batch[name] for name in ("position_ids",) if name in batch}
+    made = _inputs(parts)
+    made["labels"] = _next_labels(made["labels"])
+    if parts and all(_lacks_labels(part) for part in parts):
+        return {name: values[:, :-1] for name, values in made.items()}
+    return made
+
+
+def _next_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    shifted = np.full_like(labels, IGNORED)
+    shifted[:, :-1] = labels[:, 1:]
+    return shifted
+
+
+def _as_list(batches: Batches) -> list[Mapping[str, Any]]:
+    return [batches] if isinstance(batches, Mapping) else list(batches)
 
 
 def _stacked(parts: Sequence[Mapping[str, Any]]) -> Batch:
@@ -142,7 +241,7 @@ def _unshifted(ids: npt.NDArray[Any], mask: npt.NDArray[Any] | None, positions: 
 
 
 def _joined(batches: Batches) -> Batch:
-    parts = [batches] if isinstance(batches, Mapping) else list(batches)
+    parts = _as_list(batches)
     parts = [_as_batch(part) if _is_row(part) and "position_ids" in part else part for part in parts]
     lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
     if lacking or not parts:

@@ -49,6 +49,7 @@ def check_feed(feed: Feed | Windows) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # Trainer's
             if "position_ids" in feed.__getitems__([0])[0]:
                 check_documents(args, more.get("model"), more.get("train_dataloader"))
+                check_context(args, feed)
             if state.global_step:
                 check_resume(args, more.get("train_dataloader"))
             # Trainer has updated the entry if the checkpoint has one.
@@ -66,8 +67,10 @@ def check_feed(feed: Feed | Windows) -> Any:
 
 
 def samples_per_step(args: Any) -> int:
-    """Return the number of samples per step of a Trainer, on all ranks."""
-    return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
+    """Return the number of samples per step of a Trainer; ranks that share their samples count once."""
+    parallelism = getattr(args, "parallelism_config", None)
+    sharing = 1 if parallelism is None else parallelism.non_data_parallel_size
+    return int(args.train_batch_size * args.gradient_accumulation_steps * (args.world_size // sharing))
 
 
 def check_position(args: Any, steps: int, before: int | None) -> None:
@@ -101,6 +104,16 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
         raise LoaderError(
             f"{attention} separates documents only in one row: pass "
             "data_collator=longcrawl.loading.collators.for_flash_attention, or per_device_train_batch_size=1"
+        )
+
+
+def check_context(args: Any, feed: Any) -> None:
+    """Check that rows of several documents are not divided among ranks, as accelerate then drops their mask."""
+    parallelism = getattr(args, "parallelism_config", None)
+    if parallelism is not None and parallelism.cp_size > 1 and getattr(feed, "packing", None) != "separate":
+        raise LoaderError(
+            f"with cp_size={parallelism.cp_size} accelerate lets documents of a row see each other: set "
+            "packing='separate' or, if that is intended, leave out this callback"
         )
 
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,12 @@ import longcrawl as lc
 from longcrawl.errors import LoaderError
 from longcrawl.loading import collators
 from longcrawl.loading.feed import AskedOrder
-from longcrawl.loading.integrations.transformers import check_documents, check_resume
+from longcrawl.loading.integrations.transformers import (
+    check_context,
+    check_documents,
+    check_resume,
+    samples_per_step,
+)
 
 SCRIPT = Path(__file__).parents[1] / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
@@ -163,6 +169,18 @@ def test_a_check_refuses_what_lets_documents_see_each_other(stock, folder, tmp_p
             SimpleNamespace(config=SimpleNamespace(_attn_implementation="flash_attention_2")),
             SimpleNamespace(collate_fn=transformers.default_data_collator),
         )
+
+
+def test_ranks_of_one_context_share_their_samples_and_drop_masks(stock, folder):
+    accelerate = pytest.importorskip("accelerate", reason="context parallelism of a Trainer is accelerate's")
+    args = SimpleNamespace(train_batch_size=3, gradient_accumulation_steps=2, world_size=8)
+    feed = stock.open_feed("packed", folder)
+    for sizes, samples in (({}, 48), ({"cp_size": 2, "dp_shard_size": 4}, 24)):
+        args.parallelism_config = accelerate.ParallelismConfig(**sizes)
+        assert samples_per_step(args) == samples
+    with pytest.raises(LoaderError, match="with cp_size=2 accelerate lets documents of a row see each other: set"):
+        check_context(args, feed)
+    check_context(args, replace(feed, packing="separate"))
 
 
 @pytest.mark.parametrize("kind", PACKED_FIRST)
