@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         funnel,
         inspect,
         page_blocks,
+        queue,
         removal_rates,
         why,
     )
@@ -89,6 +90,7 @@ __all__ = [
     "plan_cluster",
     "preview_run",
     "push",
+    "queue",
     "recipes",
     "removal_rates",
     "removed_documents",

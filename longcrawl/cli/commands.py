@@ -27,7 +27,7 @@ from longcrawl.errors import LongCrawlError, one_line, printable, show
 
 GROUPS = {
     "Start": ("init", "run", "plan", "recipes"),
-    "Look": ("funnel", "why", "report", "inspect", "clusters", "contamination", "verify"),
+    "Look": ("funnel", "why", "report", "inspect", "clusters", "contamination", "queue", "verify"),
     "Publish": ("card", "tables", "push", "fetch", "takedown"),
     "Train": ("tokenize", "convert", "compose", "validate", "trace"),
     "Tools": ("stages", "sources", "outputs", "lines", "train-classifier", "lists", "warm"),

@@ -154,6 +154,12 @@ def contamination(folder: RunFolder) -> None:
     answer(lc.contamination(folder))
 
 
+@app.command(epilog="Example: longcrawl queue run")
+def queue(folder: RunFolder) -> None:
+    """Show which documents have pages for OCR, and which were cut and should be fetched again."""
+    answer(lc.queue(folder))
+
+
 @app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
 def verify(
     path: Annotated[

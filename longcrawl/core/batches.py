@@ -7,7 +7,7 @@ documents. So a stage inspects the calling frames once per batch.
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -81,6 +81,8 @@ class Outcome(NamedTuple):
     """Removed documents, each with the first rule that it fails, ``REMOVED_SCHEMA``."""
     places: pa.Table
     """Changed places in kept and removed documents, :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+    queued: Mapping[str, pa.Table] = MappingProxyType({})
+    """Rows for queues about kept and removed documents, :data:`longcrawl.core.queues.SCHEMA`."""
 
 
 def has_content(schema: pa.Schema) -> bool:

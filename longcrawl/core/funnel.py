@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.display import BAR, Cell, Code, Column, Table, Tabular, share_table
 from longcrawl.core.ledger import EditCounts, add_edits
+from longcrawl.core.queues import Counts, add_counts, describe
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import RecipeError
 
@@ -32,6 +33,8 @@ class FunnelRow:
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Remaining documents by the values of the stage's ``counts``, as ``{"language": {"en": 5}}``; "" counts nulls."""
     edits: EditCounts | None = None
+    queued: Counts = field(default_factory=dict)
+    """Documents, kept or removed, that the stage put into queues."""
 
     @property
     def removed(self) -> int:
@@ -48,6 +51,7 @@ class FunnelRow:
             total([self.characters, other.characters]),
             add_values([self.values, other.values]),
             add_edits([self.edits, other.edits]),
+            add_counts([self.queued, other.queued]),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class FunnelRow:
             "characters": self.characters,
             **({"values": values} if values else {}),
             "edits": self.edits.as_dict() if self.edits else None,
+            **({"queued": self.queued} if self.queued else {}),
         }
 
     @classmethod
@@ -74,6 +79,7 @@ class FunnelRow:
             values["characters"],
             values.get("values", {}),
             EditCounts.from_dict(values["edits"]) if values["edits"] else None,
+            values.get("queued", {}),
         )
 
 
@@ -249,11 +255,12 @@ def total(counts: Iterable[int | None]) -> int | None:
 
 def _reasons(row: FunnelRow) -> tuple[str, ...]:
     """Return the rules with their counts, and the edits, as words of a table cell."""
-    ranked, words = largest_rules(row.rules, MOST_RULES), []
+    ranked, words = largest_rules(row.rules, MOST_RULES), list[str]()
+    more = [*([str(row.edits)] if row.edits else []), *describe(row.queued)]
     for place, (rule, count) in enumerate(ranked, 1):
-        end = "," if place < len(ranked) else ";" if row.edits else ""
+        end = "," if place < len(ranked) else ";" if more else ""
         words += [Code(rule), f"{count:,}{end}"]
-    return (*words, *([str(row.edits)] if row.edits else []))
+    return (*words, "; ".join(more)) if more else tuple(words)
 
 
 def largest_rules(rules: Mapping[str, int], most: int) -> list[tuple[str, int]]:

@@ -193,7 +193,21 @@ class Stage(Configured, ABC):
         verdicts = first_failure(documents.num_rows, checks)
         failed = pc.is_valid(verdicts["rule"])
         removed = verdicts.add_column(0, "id", document_ids(documents, self.name)).filter(failed)
-        return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
+        kept = documents.filter(pc.invert(failed)) if removed.num_rows else documents
+        return Outcome(kept, removed, places, self.queue(table, documents, verdicts["rule"]))
+
+    def queue(self, before: pa.Table, after: pa.Table, rules: pa.Array) -> Mapping[str, pa.Table]:  # noqa: ARG002  # stages with work for others use it
+        """Return rows for the queues of a run, see :mod:`longcrawl.core.queues`.
+
+        Args:
+            before: a batch as it came.
+            after: all its documents as the stage edited them.
+            rules: the rule that removed each document, or null.
+        """
+        return {}
+
+    def check_queued(self, counts: Mapping[str, Any]) -> None:
+        """Check the counts of :meth:`queue` over all documents, :data:`longcrawl.core.queues.Counts`."""
 
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
         """Measure a batch for this and following stages at once; return it with a column for each, and the stages."""

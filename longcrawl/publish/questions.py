@@ -29,6 +29,7 @@ from longcrawl.core.ledger import (
 )
 from longcrawl.core.outputs import RESULTS, Inspection, Result
 from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.queues import QUEUES, Queues, read_queues
 from longcrawl.core.registry import build
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.errors import (
@@ -236,6 +237,13 @@ def contamination(run: str | Path) -> Contamination:
             )
         with open_ledger(folder / EDITS, EDIT_SCHEMA) as edits:
             return count_contamination(edits, [each for label in labels for each in manifest["reports"].get(label, ())])
+
+
+def queue(run: str | Path) -> Queues:
+    """Return what a run left for other programs: documents with pages for OCR, and documents to fetch again."""
+    with open_run(run, *QUEUES) as folder:
+        read_manifest(folder)
+        return read_queues(folder, str(run))
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:

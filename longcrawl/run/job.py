@@ -366,6 +366,8 @@ class _Job:
                 raise inputs.no_documents(source, self.folder / "recipe.yaml", results)
         for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
             self.funnel = self.funnel.then(reduce(add, rows))
+            if (stage := dict(self.recipe.stages).get(self.funnel.rows[-1].stage)) is not None:
+                stage.check_queued(self.funnel.rows[-1].queued)
         inputs.check_not_empty(self.funnel, self.work)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:

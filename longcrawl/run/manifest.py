@@ -202,6 +202,8 @@ KINDS: Kinds = (
     (is_count, "a whole number", "analysis.documents", "analysis.distinct_domains", "analysis.domains_error"),
     (is_count, "a whole number", "analysis.without_url", "analysis.domains.*", "analysis.languages.*"),
     (may_be_count, "a whole number or null", "funnel.characters", f"{_ROW}.characters", "bad_files.*.records_lost"),
+    (dict, "an object", f"{_ROW}.queued", f"{_ROW}.queued.*", f"{_ROW}.queued.*.*"),
+    (is_count, "a whole number", f"{_ROW}.queued.*.*.documents", f"{_ROW}.queued.*.*.pages"),
     (int, "a whole number", f"{_EDITS}.rules.*.removed"),
     (dict | None, "an object or null", _EDITS, "source_lengths"),
     (_is_histogram, "an object of bins", "analysis.lengths.*.documents", "analysis.lengths.*.total"),

@@ -15,7 +15,7 @@ count the others under ``duplicate_ids``.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -36,6 +36,7 @@ from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
 from longcrawl.core.outputs import Writer, without_content
 from longcrawl.core.places import edit_rows
+from longcrawl.core.queues import QUEUES, SCHEMA, count_queued
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.core.stages import CoreClock, Outcome, Segment, Spans, Stage, WithSpans
 from longcrawl.errors import NotYetError, RunError, warn_user
@@ -510,6 +511,8 @@ class Tally:
     rows: dict[str, FunnelRow] = field(default_factory=dict)
     keep_edits: Callable[[pa.Table], None] | None = None
     """Function that receives the edit ledger batch by batch, or None to drop it."""
+    queued: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    """Rows of each queue."""
     clock: CoreClock = field(default_factory=CoreClock)
 
     def note(self, row: FunnelRow, gone: pa.Table) -> None:
@@ -541,7 +544,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             with tally.clock.measure(label):
                 if together:
                     came, held, held_until = hold_texts(came), came, place + len(together) - 1
-                (flowing, removed, places), lengths = _apply(stage, came, lengths)
+                (flowing, removed, places, queued), lengths = _apply(stage, came, lengths)
                 if place == held_until:
                     flowing = release_texts(flowing, held)
                 gone, values = ledger.entries(removed["id"], removed, label), count_values(flowing, stage.counts)
@@ -552,8 +555,11 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
                     _sum(lengths),
                     values,
                     ledger.count_edits(places),
+                    count_queued(queued),
                 )
                 tally.note(FunnelRow(label, *counts), gone)
+                for name, rows in queued.items():
+                    tally.queued[name].append(rows)
                 if places.num_rows and tally.keep_edits is not None:
                     tally.keep_edits(edit_rows(came, places, label))
         yield flowing
@@ -664,16 +670,15 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                     task.writer.spill(without_content(kept), work / SPILL, task.number)
                 else:
                     rows = _keep(kept, task)
-            gone = tally.table()
-            if gone.num_rows:
-                write_table(gone, removals)
-            else:  # a stopped attempt may have left one
-                remove(removals)
+            _write_rows(tally.table(), removals)
+            for queue in QUEUES:
+                _write_rows(pa.concat_tables([SCHEMA.empty_table(), *tally.queued[queue]]), task.folder / queue / name)
             with clock.measure("read"):
                 input_files.close()
             if task.keeps_first:
                 check_unchanged(work, task.number, inputs)
-            written = [*_written(task), *(file for file in (removals, edited) if file.exists())]
+            beside = (removals, edited, *(task.folder / queue / name for queue in QUEUES))
+            written = [*_written(task), *(file for file in beside if file.exists())]
             if task.hashes_ids:
                 written.append(write_hashes(work, task.number, read.hashes))
             marked = Marker.entries(task.marker, written)
@@ -694,6 +699,13 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         counts |= {} if read.characters is None else {"lengths": read.lengths.as_dict()}
     Marker(task.marker, counts, marked).write()
     return counts
+
+
+def _write_rows(rows: pa.Table, file: Path) -> None:
+    if rows.num_rows:
+        write_table(rows, file)
+    else:  # a stopped attempt may have left one
+        remove(file)
 
 
 def amount_left(counts: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.display import counted
 from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS
+from longcrawl.core.queues import QUEUES
 from longcrawl.core.removal import Removal, rows_of_ids
 from longcrawl.dedup.exact import normalise_url
 from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION
@@ -41,7 +42,11 @@ from longcrawl.urls import is_url
 RECORD = "takedown.json"
 """File that records every takedown of a run: the requests and their results."""
 VERSION = 1
-NAMED = {LEDGER: ("kept_id",), EDITS: ("also_id", "also_span")}
+NAMED: Mapping[str, Sequence[str]] = {
+    LEDGER: ("kept_id",),
+    EDITS: ("also_id", "also_span"),
+    **dict.fromkeys(QUEUES, ()),
+}
 """Columns of the ledgers that name another document; they are set to null if that one is taken down."""
 
 
@@ -282,7 +287,9 @@ class _Takedown:
         """Drop the rows of the documents, and their ids from other rows."""
         table, columns = read_table(self.folder / name), NAMED[name.partition("/")[0]]
         named = table.select(columns[:1]).rename_columns(["id"])
-        rows, naming = (set(rows_of_ids(each, self.ids).tolist()) for each in (table, named))
+        rows, naming = (
+            set(rows_of_ids(each, self.ids).tolist()) if each.num_columns else set() for each in (table, named)
+        )
         if not rows | naming:
             return
         self.ledger_rows += len(rows | naming)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.display import counted
 from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS, TokenRows
+from longcrawl.core.queues import QUEUES
 from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
 from longcrawl.formats.shards.parquet import row_groups
 from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, texts_of
@@ -229,7 +230,7 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
 def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the ledger files to merge, by the name of the merged file, in the order of names."""
     merges: dict[str, list[str]] = {}
-    for kind in (LEDGER, EDITS):
+    for kind in (LEDGER, EDITS, *QUEUES):
         groups: list[list[str]] = []
         size = 0
         for name, entry in sorted(manifest["files"].items()):

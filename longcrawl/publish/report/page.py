@@ -27,6 +27,7 @@ from longcrawl.core.display import Table, percent
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, largest_rules, value_tables
 from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
 from longcrawl.core.outputs import RESULTS, read_template
+from longcrawl.core.queues import PURPOSE, QUEUES
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
 from longcrawl.publish.questions import SamplePage, clusters, sample_pages
@@ -202,6 +203,21 @@ def edit_table(funnel: Funnel) -> str:
     ]
     shown = grouped_table(EDIT_COLUMNS, groups)
     said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those in one document."
+    return f'{shown}<p class="note">{said}</p>' if groups else ""
+
+
+def queue_table(funnel: Funnel) -> str:
+    """Return the documents that stages put into queues, or "" if there are none."""
+    groups = [
+        (
+            f'{named(row.stage)} <span class="value">{escape(PURPOSE[name])}</span>',
+            [[named(reason), f"{count['documents']:,}", f"{count['pages']:,}"] for reason, count in reasons.items()],
+        )
+        for row in funnel
+        for name, reasons in row.queued.items()
+    ]
+    said = "<code>longcrawl queue RUN</code> lists these documents, kept and removed ones."
+    shown = grouped_table([Column("documents", kind="main"), Column("pages", "pages")], groups)
     return f'{shown}<p class="note">{said}</p>' if groups else ""
 
 
@@ -391,6 +407,7 @@ class ReportPage:
         yield "removed", "Removed documents", self._removed()
         yield "pages", "Blocks of pages", self._pages()
         yield "edits", "Changes in documents", edit_table(self._funnel)
+        yield "queues", "For OCR, and to fetch again", queue_table(self._funnel)
         yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
         before = self.manifest.get("source_lengths")
         yield "lengths", "Lengths", length_tables(before and Lengths.from_dict(before), self._analysis)
@@ -546,7 +563,7 @@ REPORT = "report.html"
 ELSEWHERE = "name another file with --out"
 CLUSTERS = 20
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
-OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, TOKEN_TABLES, "index", PICTURE_FOLDER})
+OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, *QUEUES, TOKEN_TABLES, "index", PICTURE_FOLDER})
 """Folders of a run beside those that its manifest names."""
 
 

@@ -15,6 +15,7 @@ import yaml
 from longcrawl.core.batches import plain_dtypes
 from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import OUTPUTS, RESULTS, read_template
+from longcrawl.core.queues import QUEUES
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.io.stored_tables import read_footers
@@ -299,7 +300,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         files = [{"split": split, "path": f"{TOKEN_TABLES}/{split}-*.parquet"} for split in splits]
         others = [{name: value for name, value in config.items() if name != "default"} for config in configs]
         configs = [{"config_name": TOKEN_TABLES, "data_files": files, "default": True}, *others]
-    for name, split in ((LEDGER, "removed"), (EDITS, "changed")):
+    for name, split in ((LEDGER, "removed"), (EDITS, "changed"), *((queue, "queued") for queue in QUEUES)):
         if any((folder / name).glob("*.parquet")):
             configs.append({"config_name": name, "data_files": [{"split": split, "path": f"{name}/*.parquet"}]})
     codes = language_codes(spoken(manifest))

@@ -15,6 +15,7 @@ from longcrawl.core.display import Cell, Code, Column, Table, code, counted, per
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.queues import PURPOSE, QUEUES
 from longcrawl.core.registry import build
 from longcrawl.core.stages import STAGES, Survey, label_stages
 from longcrawl.errors import RecipeError, shortened
@@ -325,6 +326,27 @@ def edited(card: CardSource) -> str:
         f"Documents changed, removed ones included: {', '.join(said)}. `edits/` lists every change, and for "
         "repeated text its other place; `longcrawl why RUN ID` shows the changes in one document.",
         *_repeated(card),
+    )
+
+
+def queued(card: CardSource) -> str:
+    """Return the section on documents for OCR and to fetch again; "" if there are none."""
+    rows: list[list[Cell]] = [
+        [row.stage, PURPOSE[name], Code(reason), count["documents"], count["pages"]]
+        for row in card.funnel
+        for name, reasons in row.queued.items()
+        for reason, count in reasons.items()
+    ]
+    if not rows:
+        return ""
+    columns = [*map(Column, ("stage", "queue", "reason")), *map(_count, ("documents", "pages"))]
+    names = sorted({name for row in card.funnel for name in row.queued if name in QUEUES})
+    return paragraphs(
+        Table(columns, rows).markdown(),
+        "These documents, kept or removed, have pages that only OCR can read, or were cut by the crawler. "
+        f"See {' and '.join(f'`{name}/`' for name in names)} for the place of each in the source."
+        if names
+        else "",
     )
 
 

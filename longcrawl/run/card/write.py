@@ -347,6 +347,7 @@ SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "funnel": titled("Documents kept by each stage", sections.funnel_and_rates),
     "reasons": titled("Why documents were removed", sections.reasons),
     "edited": titled("Changes in documents", sections.edited),
+    "queued": titled("For OCR, and to fetch again", sections.queued),
     "lengths": titled("Lengths", sections.lengths),
     "places": titled("Domains and languages", sections.places),
     "duplicates": titled("Duplicates", sections.duplicates),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.queues import OCR, REFETCH, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
@@ -31,7 +32,7 @@ _COLUMNS = {
     "pages_garbled": pa.int32(),
     "pages_blank": pa.int32(),
     "ocr_pages": pa.list_(pa.int32()),
-    "pdf_partial": pa.bool_(),
+    "pdf_partial": pa.string(),
     "pdf_encrypted": pa.bool_(),
     "pdf_producer": pa.string(),
 }
@@ -71,7 +72,8 @@ class ExtractPdf(Edit):
         ``page_offsets``: list of int64, the start of each page read, in characters of ``text``.
         ``pages``, ``pages_read``, ``pages_scanned``, ``pages_garbled``, ``pages_blank``: int32.
         ``ocr_pages``: list of int32, the scanned and garbled pages, counted from 1.
-        ``pdf_partial``: whether text may be missing: the file was cut or repaired, or a limit was reached.
+        ``pdf_partial``: why text may be missing, or null: "cut" by the crawler, "rescued" without its end, or the limit
+            that was reached: "pages", "characters", "time", "memory", or "failures" of pages in a row.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
         ``pdf_producer``: the program that made the file.
 
@@ -143,6 +145,17 @@ class ExtractPdf(Edit):
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
         return made, self._checks(pc.binary_length(contents), read, texts)
 
+    def queue(self, before: pa.Table, after: pa.Table, rules: pa.Array) -> dict[str, pa.Table]:
+        """Return documents with pages for OCR, and those whose file was cut, see :mod:`longcrawl.core.queues`."""
+        sizes = {"bytes": pc.cast(pc.binary_length(_contents(before)), pa.int64()), "pages": after["pages"]}
+        read = sizes | {"pages_read": after["pages_read"]}
+        has_pages = pc.fill_null(pc.greater(pc.list_value_length(after["ocr_pages"]), 0), False)
+        cut = pc.is_in(after["pdf_partial"], pa.array(["cut", "rescued"]))
+        for_ocr = read | {"reason": pc.coalesce(rules, "pages"), "page_numbers": after["ocr_pages"]}
+        to_fetch = read | {"reason": pc.coalesce(rules, after["pdf_partial"])}
+        queued = {OCR: queue_rows(after, has_pages, for_ocr), REFETCH: queue_rows(after, cut, to_fetch)}
+        return {name: rows for name, rows in queued.items() if rows.num_rows}
+
     def _read(self, contents: pa.Array) -> "list[ReadPdf | None]":
         """Return the result for each row, None for a row without content."""
         # Buffers of the column itself, so that no file is copied before it is written to the pipe.
@@ -169,7 +182,8 @@ class ExtractPdf(Edit):
     def _columns(self, read: "ReadPdf", is_cut: bool) -> dict[str, Any]:  # noqa: FBT001  # a value of a column
         """Return the values of the added columns for a document."""
         if read.failure is not None:
-            return {"pdf_encrypted": True if read.failure == "encrypted" else None}
+            encrypted = True if read.failure == "encrypted" else None
+            return {"pdf_encrypted": encrypted, "pdf_partial": "cut" if is_cut else None}
         unread = [number for number, kind in enumerate(read.kinds, 1) if kind in ("scan", "garbled")]
         return {
             "page_offsets": [0, *accumulate(read.lengths)][:-1],
@@ -179,7 +193,7 @@ class ExtractPdf(Edit):
             "pages_garbled": read.count("garbled"),
             "pages_blank": read.count("blank"),
             "ocr_pages": [] if self.on_scanned == "drop" else unread,
-            "pdf_partial": is_cut or read.rescued or read.stopped is not None,
+            "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped,
             "pdf_encrypted": read.encrypted,
             "pdf_producer": read.producer,
         }

@@ -1,0 +1,153 @@
+"""Queues of a run: documents and pages that another program must read (OCR) or fetch again.
+
+Like the ledger, a queue is a folder of Parquet files, one per part, in the folder of the run. Documents in it may be
+kept, without these pages, or removed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from longcrawl.core.display import Cell, Column, Table, Tabular, counted
+from longcrawl.io.stored_tables import scan_tables
+
+OCR, REFETCH = QUEUES = ("ocr_queue", "refetch_queue")
+"""Names of the queues, and of their folders in a run."""
+FROM_OCR = "from_ocr"
+"""Name under which pages that came back are counted; they are in no folder."""
+PURPOSE: Mapping[str, str] = {OCR: "for OCR", REFETCH: "to fetch again", FROM_OCR: "with text from OCR"}
+"""Words after a number of documents."""
+SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("id", "url", "source", "file")),
+        *(pa.field(name, pa.int64()) for name in ("offset", "length")),
+        *(pa.field(name, pa.string()) for name in ("digest", "reason")),
+        pa.field("page_numbers", pa.list_(pa.int32())),
+        *(pa.field(name, pa.int32()) for name in ("pages", "pages_read")),
+        *(pa.field(name, pa.int64()) for name in ("bytes", "bytes_announced")),
+        pa.field("truncated", pa.string()),
+    ]
+)
+"""Columns of a queue. Those that the documents lack are null.
+
+``source``, ``file``, ``offset``, ``length``: the place of the document in its source.
+``reason``: the rule that removed the document, or why pages of a kept one are missing.
+``page_numbers``: the missing pages, counted from 1; null for a document to fetch again.
+``bytes``, ``bytes_announced``: the size of the file that is here, and that named by the server, if it is comparable.
+"""
+ORIGIN = ("id", "url", "source", "file", "offset", "length", "digest", "bytes_announced", "truncated")
+"""Columns that are copied from the documents."""
+
+Queued = Mapping[str, pa.Table]
+"""Rows for each queue, ``SCHEMA``."""
+
+
+Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
+"""Numbers of "documents" and their missing "pages", by queue and reason."""
+
+
+def queue_rows(documents: pa.Table, wanted: pa.Array, columns: Mapping[str, Any]) -> pa.Table:
+    """Return the rows of a queue for the documents that a mask chooses, ``SCHEMA``.
+
+    Args:
+        documents: a batch with the columns that tell where a document comes from.
+        wanted: bool [documents], the mask.
+        columns: arrays of all documents, for the other columns.
+    """
+    given = {name: documents[name] for name in ORIGIN if name in documents.column_names} | dict(columns)
+    arrays = [given.get(field.name, pa.nulls(documents.num_rows, field.type)) for field in SCHEMA]
+    return pa.table(arrays, SCHEMA.names).cast(SCHEMA).filter(wanted)
+
+
+def count_queued(queued: Queued) -> Counts:
+    """Count documents and pages by queue and reason."""
+    return add_counts(
+        {name: {reason: {"documents": 1, "pages": len(pages or ())}}}
+        for name, rows in queued.items()
+        for reason, pages in zip(rows["reason"].to_pylist(), rows["page_numbers"].to_pylist(), strict=True)
+    )
+
+
+def add_counts(parts: Iterable[Counts]) -> Counts:
+    """Add the counts of several tables; sort them by name."""
+    sums: dict[str, dict[str, Counter[str]]] = {}
+    for part in parts:
+        for name, reasons in part.items():
+            for reason, counts in reasons.items():
+                sums.setdefault(name, {}).setdefault(reason, Counter()).update(counts)
+    return {
+        name: {reason: dict(counts) for reason, counts in sorted(reasons.items())}
+        for name, reasons in sorted(sums.items())
+    }
+
+
+def describe(counts: Counts) -> list[str]:
+    """Describe the counts of each queue.
+
+    >>> describe({"ocr_queue": {"pages": {"documents": 1, "pages": 2}, "pdf_scanned": {"documents": 4, "pages": 30}}})
+    ['5 documents (32 pages) for OCR']
+    """
+    said = []
+    for name, reasons in counts.items():
+        total = sum(map(Counter, reasons.values()), Counter[str]())
+        pages = f" ({counted(total['pages'], 'page')})" if total["pages"] else ""
+        said.append(f"{counted(total['documents'], 'document')}{pages} {PURPOSE[name]}")
+    return said
+
+
+_SHOWN = 20
+"""Documents of a queue that are printed."""
+
+
+@dataclass(frozen=True, repr=False)
+class Queues(Tabular):
+    """Queues of a run: print as counts by reason, and the first documents of each."""
+
+    run: str
+    ocr: pa.Table
+    """Documents with pages for OCR, ``SCHEMA``, in the order of the source."""
+    refetch: pa.Table
+    """Documents to fetch again, likewise."""
+
+    def tables(self) -> list[Table]:
+        """Return two tables for each queue: the counts by reason, and the first documents."""
+        return [table for name, rows in ((OCR, self.ocr), (REFETCH, self.refetch)) for table in _tables(name, rows)]
+
+
+def read_queues(folder: Path, run: str) -> Queues:
+    """Read the queues of a run in a folder."""
+    return Queues(run, *(_read(sorted((folder / name).glob("*.parquet"))) for name in (OCR, REFETCH)))
+
+
+def _read(files: Sequence[Path]) -> pa.Table:
+    return scan_tables(files).to_table().cast(SCHEMA) if files else SCHEMA.empty_table()
+
+
+def _tables(name: str, rows: pa.Table) -> Iterator[Table]:
+    counts = count_queued({name: rows}).get(name, {})
+    reasons: list[list[Cell]] = [[reason, count["documents"], count["pages"]] for reason, count in counts.items()]
+    columns = [Column("reason", "name"), Column("documents", "count"), Column("pages", "count")]
+    title = f"{name}: {counted(rows.num_rows, 'document')} {PURPOSE[name]}"
+    if not reasons:
+        yield Table([Column(title)], [])
+        return
+    yield Table(columns, reasons, title)
+    first = rows.slice(0, _SHOWN).to_pylist()
+    places: list[list[Cell]] = [[row["id"], row["url"] or row["source"], _missing(row)] for row in first]
+    more = rows.num_rows - len(first)
+    yield Table(
+        [Column("id", "name"), Column("from", "name"), Column("missing")],
+        places,
+        notes=[f"and {more:,} more in {name}/ of the run", ""] if more else [""],
+    )
+
+
+def _missing(row: Mapping[str, Any]) -> str:
+    if row["page_numbers"] is not None:
+        return f"{len(row['page_numbers'])} of {row['pages']} pages"
+    announced = row["bytes_announced"]
+    return f"all after {row['bytes']:,} bytes" + (f" of {announced:,}" if announced else "")
