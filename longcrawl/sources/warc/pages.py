@@ -34,7 +34,7 @@ from longcrawl.core.sources import is_utf8
 from longcrawl.errors import SourceError
 from longcrawl.sources.compressed import GZIP, ZSTD, is_skippable
 from longcrawl.sources.encodings import guess_encoding
-from longcrawl.sources.warc.records import HEADER_BYTES, Message, length_of, parse_fields
+from longcrawl.sources.warc.records import HEADER_BYTES, Fields, Message, length_of, parse_fields
 
 State = Literal["whole", "cut", "damaged"]
 
@@ -360,6 +360,24 @@ def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
     if BINARY.search(body, 0, 1024):
         raise LeftOutError("content_encoding")
     return body, True
+
+
+def announced_bytes(fields: Fields) -> int | None:
+    """Return the length of a file that its server announced, or None if unknown.
+
+    Common Crawl moves the server's length and coding to headers of its own when it changes a body. The length of a
+    compressed body says nothing about the file, and one beside chunks is void (RFC 9112, section 6.3).
+
+    >>> announced_bytes({"content-length": "1048576", "x-crawl-content-length": "6512345"})
+    6512345
+    """
+    codings = (fields.get("content-encoding", ""), fields.get("x-crawl-content-encoding", ""))
+    if any(coding.strip().lower() not in ("", "identity", "none") for coding in codings):
+        return None
+    length = length_of({"content-length": fields.get("x-crawl-content-length", "")})
+    if length is None and "chunked" not in fields.get("transfer-encoding", "").lower():
+        return length_of(fields)
+    return length
 
 
 def content_type_of(declared: str) -> ContentType:

@@ -21,7 +21,7 @@ HEADER_BYTES = 1 << 20
 Name = Literal[
     "content-encoding", "content-language", "content-length", "content-type", "transfer-encoding", "warc-date",
     "warc-identified-content-language", "warc-identified-payload-type", "warc-record-id", "warc-target-uri",
-    "warc-truncated", "warc-type",
+    "warc-truncated", "warc-type", "x-crawl-content-encoding", "x-crawl-content-length",
 ]  # fmt: skip
 NAMES: tuple[Name, ...] = get_args(Name)
 """Names of the fields that are read, in lower case for comparison."""

@@ -84,7 +84,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_OF_BINARIES = (pa.field("mime_declared", pa.string()), CONTENT)
+_OF_BINARIES = (pa.field("mime_declared", pa.string()), pa.field("bytes_announced", pa.int64()), CONTENT)
 """Columns of a source that has rows of binaries."""
 _PAYLOADS = ("text", "html", CONTENT.name)
 
@@ -327,8 +327,10 @@ class Warc(sources.Source):
     compressed member), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
     undone and its characters unchanged). ``mime`` is the type by content if that is another one than the server's.
 
-    With ``binary``, every row also has ``mime_declared`` (the server's type, or null) and ``content`` (large_binary: a
-    PDF with its codings undone, for the stage ``extract_pdf``; else null). A PDF has no text, html or charset.
+    With ``binary``, every row also has ``mime_declared`` (the server's type, or null), ``bytes_announced`` (int64: the
+    length of the file by X-Crawl-Content-Length or else Content-Length; null if it is that of a coded body) and
+    ``content`` (large_binary: a PDF with its codings undone, for the stage ``extract_pdf``; else null). A PDF has no
+    text, html or charset.
 
     Args:
         data_dir: a folder, read with all its subfolders, or the URL of one.
@@ -507,7 +509,9 @@ class Warc(sources.Source):
             "truncated": truncated,
             "offset": record.offset,
             "length": record.length,
-        } | ({"mime_declared": said} if self.binary else {})
+        }
+        if self.binary:
+            row |= {"mime_declared": said, "bytes_announced": message and pages.announced_bytes(message.fields)}
         if mime in pages.PDF_TYPES:
             return row | {"mime": pages.PDF}, Page(payload, payload, "content")
         is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)

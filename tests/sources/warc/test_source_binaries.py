@@ -76,6 +76,7 @@ def test_a_pdf_is_a_row_with_its_bytes(tmp_path):
         "offset": 0,
         "digest": "sha1:" + base64.b32encode(hashlib.sha1(PDF).digest()).decode(),  # noqa: S324  # the standard's
         "mime_declared": "application/pdf",
+        "bytes_announced": None,
         "content": PDF,
     }
 
@@ -116,7 +117,7 @@ def test_html_sent_as_a_pdf_is_read_as_html(tmp_path):
         assert (row["mime"], row["html"], row["text"]) == ("text/html", HTML.decode(), None)
         assert set(row) == set(SCHEMA.names)
         (with_declared,), _ = read(tmp_path, [record(HTML, mime)], binary=("pdf",))
-        assert with_declared == row | {"mime_declared": mime, "content": None}
+        assert with_declared == row | {"mime_declared": mime, "bytes_announced": None, "content": None}
     assert read(tmp_path, [record(HTML)], mimes=("text/plain",)) == ([], Counter(mime_text=1))
     (row,), _ = read(tmp_path, [record(HTML, None, WARC_Identified_Payload_Type="application/pdf")], binary=("pdf",))
     assert (row["mime"], row["mime_declared"]) == ("text/html", None)
@@ -317,3 +318,21 @@ def test_real_and_made_pdfs_come_as_they_were_sent(real_data):
     assert {known[url]["kind"] for url in known.keys() - rows.keys()} == {"broken"}
     left_out = {"not_pdf": 1, "empty_body": 1, "status_404": 1}
     assert {rule: bad_files.left_out[rule] for rule in left_out} == left_out
+
+
+@pytest.mark.parametrize(
+    ("http", "expected"),
+    [
+        ("Content-Length: 900\r\n", 900),
+        ("Content-Length: 40\r\nX-Crawl-Content-Length: 900\r\n", 900),
+        ("Content-Length: 40\r\nX-Crawl-Content-Encoding: gzip\r\nX-Crawl-Content-Length: 30\r\n", None),
+        ("Content-Length: many\r\n", None),
+        ("Content-Length: 99999999999999999999\r\n", None),
+        ("Content-Length: 40\r\nTransfer-Encoding: chunked\r\n", None),
+        ("Content-Length: 40\r\nContent-Encoding: gzip\r\n", None),
+        ("", None),
+    ],
+)
+def test_the_length_of_a_file_is_the_one_that_its_server_announced(tmp_path, http, expected):
+    (row,), _ = read(tmp_path, [record(PDF, http=http)], binary=("pdf",))
+    assert (row["content"], row["bytes_announced"]) == (PDF, expected)
