@@ -1,8 +1,8 @@
 """Stage that turns PDF files into text."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.queues import OCR, REFETCH, queue_rows
+from longcrawl.core.batches import document_ids
+from longcrawl.core.queues import FROM_OCR, OCR, REFETCH, Counts, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
+from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_files
 
 _WORKER = str(Path(__file__).with_name("_worker.py"))
 _HEADER = b"%PDF-"
@@ -66,6 +68,9 @@ class ExtractPdf(Edit):
         running: "keep" does not look for running lines and leaders.
         hyphens: "keep" joins no words at line ends.
         page_break: text between two pages, unless a paragraph continues.
+        join: files with the texts of pages that an OCR program has read, as paths or globs. They are JSON lines with
+            ``id`` and ``page`` and ``text``, or ``pages`` and ``texts``. They take the places of scanned and garbled
+            pages, which then count as text pages. All of them are held in memory.
         workers: processes that extract at the same time.
 
     Columns:
@@ -76,6 +81,7 @@ class ExtractPdf(Edit):
             that was reached: "pages", "characters", "time", "memory", or "failures" of pages in a row.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
         ``pdf_producer``: the program that made the file.
+        ``pages_joined``: int32, pages whose text is from ``join``; only if that is set.
 
     Source: the steps of FinePDFs (Hugging Face, 2025), with an own reading order.
 
@@ -101,6 +107,7 @@ class ExtractPdf(Edit):
     running: Literal["remove", "keep"] = "remove"
     hyphens: Literal["join", "keep"] = "join"
     page_break: str = "\n\n"
+    join: tuple[str, ...] = ()
     workers: int = 1
 
     def __post_init__(self) -> None:
@@ -112,12 +119,17 @@ class ExtractPdf(Edit):
         if not 0 <= self.min_text_pages <= 1:
             raise StageError(f"extract_pdf.min_text_pages must be between 0 and 1, got {self.min_text_pages}")
 
+    def files(self) -> tuple[str, ...]:
+        """Return the paths of the results to join."""
+        return result_files(self.join)
+
     def prepare(self) -> None:
-        """Start a worker.
+        """Read the results to join and start a worker.
 
         Raises:
-            StageError: pypdfium2 is not installed.
+            StageError: pypdfium2 is not installed, or a file of results is missing or has another form.
         """
+        read_results(*self.files())
         _workers.extract(self._worker_settings(), self.workers, None)
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
@@ -127,21 +139,22 @@ class ExtractPdf(Edit):
             StageError: there is no column ``content``, it is not binary, pypdfium2 is not installed, or a column that
                 the stage adds exists.
         """
-        if taken := [name for name in _COLUMNS if name in table.column_names]:
+        columns = _COLUMNS | ({"pages_joined": pa.int32()} if self.join else {})
+        if taken := [name for name in columns if name in table.column_names]:
             raise StageError(
                 f"extract_pdf adds a column {taken[0]!r}, which the documents already have: rename or remove it"
             )
         check_not_masked(table, self.name)
         contents = _contents(table)
         given, kind = _given_texts(table)
-        read = self._read(contents)
+        read, joined = self._joined(table, self._read(contents))
         texts = [text if each is None else each.text for text, each in zip(given, read, strict=True)]
         made = with_column(table.drop_columns("content"), "text", pa.array(texts, kind))
         rows = [
-            {} if each is None else self._columns(each, is_cut)
-            for each, is_cut in zip(read, _are_cut(table), strict=True)
+            {} if each is None else self._columns(each, is_cut) | {"pages_joined": count}
+            for each, is_cut, count in zip(read, _are_cut(table), joined, strict=True)
         ]
-        for name, column_type in _COLUMNS.items():
+        for name, column_type in columns.items():
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
         return made, self._checks(pc.binary_length(contents), read, texts)
 
@@ -154,7 +167,18 @@ class ExtractPdf(Edit):
         for_ocr = read | {"reason": pc.coalesce(rules, "pages"), "page_numbers": after["ocr_pages"]}
         to_fetch = read | {"reason": pc.coalesce(rules, after["pdf_partial"])}
         queued = {OCR: queue_rows(after, has_pages, for_ocr), REFETCH: queue_rows(after, cut, to_fetch)}
+        if self.join:
+            joined = pc.fill_null(pc.greater(after["pages_joined"], 0), False)
+            queued[FROM_OCR] = queue_rows(after, joined, read | {"reason": pc.coalesce(rules, "pages")})
         return {name: rows for name, rows in queued.items() if rows.num_rows}
+
+    def check_queued(self, counts: Counts) -> None:
+        """Raise a StageError if no text of ``join`` was used."""
+        if self.join and FROM_OCR not in counts:
+            raise StageError(
+                f"extract_pdf.join: no document has an id in {', '.join(self.join)}: join results with the source of "
+                "the run whose queue was read"
+            )
 
     def _read(self, contents: pa.Array) -> "list[ReadPdf | None]":
         """Return the result for each row, None for a row without content."""
@@ -172,6 +196,24 @@ class ExtractPdf(Edit):
             read[row] = read_answer(answers.pop())  # frees each answer, which is as long as the text
         return read
 
+    def _joined(self, table: pa.Table, read: "list[ReadPdf | None]") -> "tuple[list[ReadPdf | None], list[int]]":
+        """Return the documents with the results of OCR in their places, and the number of these in each."""
+        if not self.join:
+            return read, [0] * len(read)
+        results = read_results(*self.files())
+        own = [results.get(each, {}) for each in document_ids(table, self.name).to_pylist()]
+        made = list(read)
+        for row, (name, each, pages) in enumerate(zip(table["id"].to_pylist(), read, own, strict=True)):
+            if each is None or not pages:
+                continue
+            if unwanted := sorted(set(pages) - set(each.for_ocr)):
+                raise StageError(
+                    f"extract_pdf.join has a text for page {unwanted[0]} of document {name!r}, which is neither "
+                    "scanned nor garbled: join results with the recipe and the source of the run whose queue was read"
+                )
+            made[row] = each.with_results(pages, self.page_break)
+        return made, [0 if each is None else len(pages) for each, pages in zip(read, own, strict=True)]
+
     def _worker_settings(self) -> WorkerSettings:
         fields = ("max_pages", "max_seconds", "max_characters", "rescue", "hidden_text", "running", "hyphens")
         options = json.dumps({name: getattr(self, name) for name in (*fields, "page_break")})
@@ -184,7 +226,6 @@ class ExtractPdf(Edit):
         if read.failure is not None:
             encrypted = True if read.failure == "encrypted" else None
             return {"pdf_encrypted": encrypted, "pdf_partial": "cut" if is_cut else None}
-        unread = [number for number, kind in enumerate(read.kinds, 1) if kind in ("scan", "garbled")]
         return {
             "page_offsets": [0, *accumulate(read.lengths)][:-1],
             "pages": read.pages,
@@ -192,7 +233,7 @@ class ExtractPdf(Edit):
             "pages_scanned": read.count("scan"),
             "pages_garbled": read.count("garbled"),
             "pages_blank": read.count("blank"),
-            "ocr_pages": [] if self.on_scanned == "drop" else unread,
+            "ocr_pages": [] if self.on_scanned == "drop" else read.for_ocr,
             "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped,
             "pdf_encrypted": read.encrypted,
             "pdf_producer": read.producer,
@@ -260,6 +301,22 @@ class ReadPdf:
     def inked(self) -> int:
         """Number of pages with text or an image."""
         return self.count("text", "scan", "garbled")
+
+    @property
+    def for_ocr(self) -> list[int]:
+        """Scanned and garbled pages, counted from 1."""
+        return [number for number, kind in enumerate(self.kinds, 1) if kind in ("scan", "garbled")]
+
+    def with_results(self, results: Mapping[int, str], page_break: str) -> "ReadPdf":
+        """Return the document with the texts that OCR has read, by number of the page, as pages with text or blank."""
+        ends = list(accumulate(self.lengths))
+        texts = [(self.text or "")[end - length : end] for end, length in zip(ends, self.lengths, strict=True)]
+        made = put_in_place(texts, results, page_break)
+        kinds = [
+            ("text" if made[number - 1] else "blank") if number in results else kind
+            for number, kind in enumerate(self.kinds, 1)
+        ]
+        return replace(self, kinds=tuple(kinds), text="".join(made), lengths=tuple(map(len, made)))
 
     @property
     def characters_per_page(self) -> float:

@@ -253,3 +253,29 @@ def encrypted(make_pdf, password: str) -> bytes:
     entries = f"<< /Filter /Standard /V 1 /R 2 /P -4 /O <{owner.hex()}> /U <{user.hex()}> >>"
     ends = f"/Encrypt 99 0 R /ID [<{identity.hex()}> <{identity.hex()}>]"
     return make_pdf(b"", objects={6: content, 99: entries.encode()}, trailer=ends.encode())
+
+
+def test_results_of_ocr_take_the_places_of_the_pages(book, scan, tmp_path):
+    file = book(2, scan, scan, scan)
+    assert rules(file) == ["pdf_scanned"]
+    for name, lines in {
+        "a.jsonl": '{"id": "0", "pages": [3, 5], "texts": ["Third page. ' + 200 * "x" + '", "Fifth page.\\n"]}',
+        "b.jsonl": '{"id": "0", "page": 4, "text": " "}\n{"id": "elsewhere", "page": 1, "text": "unused"}\n',
+    }.items():
+        (tmp_path / name).write_text(lines)
+    join = (str(tmp_path / "*.jsonl"),)
+    assert rules(file, join=join) == [None]
+    row = read(file, join=join)
+    assert row["text"].startswith(read(file)["text"] + "\n\nThird page.")
+    ends = [*row["page_offsets"][1:], len(row["text"])]
+    pages = [row["text"][start:end] for start, end in zip(row["page_offsets"], ends, strict=True)]
+    assert [page[:11] for page in pages[2:]] == ["Third page.", "", "Fifth page."]
+    assert (row["ocr_pages"], row["pages_scanned"], row["pages_blank"], row["pages_joined"]) == ([], 0, 1, 3)
+    assert ExtractPdf(join=join).files() == (str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"))
+
+
+def test_a_result_for_a_page_with_text_is_an_error(book, scan, tmp_path):
+    results = tmp_path / "a.jsonl"
+    results.write_text('{"id": "0", "page": 1, "text": "other"}')
+    with pytest.raises(StageError, match="page 1 of document '0', which is neither scanned nor garbled"):
+        read(book(2, scan), join=(str(results),))
