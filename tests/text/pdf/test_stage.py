@@ -63,7 +63,7 @@ def test_a_file_becomes_text_with_columns(book, scan):
     assert list(counts.values()) == [5, 5, 1, 0, 1]
     assert (row["ocr_pages"], row["pdf_partial"], row["pdf_encrypted"], row["pdf_producer"]) == (
         [4],
-        False,
+        None,
         False,
         None,
     )
@@ -125,15 +125,15 @@ def test_encryption_without_a_password_is_noted(make_pdf):
 
 def test_cut_files_are_marked(book):
     cut = book(2)[: book(2).index(b"xref")].replace(b"/Type /Catalog", b"/Type /Nothing")
-    assert read(cut)["pdf_partial"] is True
+    assert read(cut)["pdf_partial"] == "rescued"
     assert rules(cut, rescue=False) == ["pdf_unreadable"]
     made, _ = ExtractPdf().edit(table(book(1), book(1), truncated=["length", None]))
-    assert made["pdf_partial"].to_pylist() == [True, False]
+    assert made["pdf_partial"].to_pylist() == ["cut", None]
 
 
 def test_limits_keep_the_pages_before(book):
     row = read(book(5), max_pages=2)
-    assert (row["pages"], row["pages_read"], row["pdf_partial"]) == (5, 2, True)
+    assert (row["pages"], row["pages_read"], row["pdf_partial"]) == (5, 2, "pages")
     assert "pageb00" in row["text"]
     assert "pagec00" not in row["text"]
 
