@@ -18,6 +18,8 @@ from longcrawl.text.pdf.words import Page, read_page
 _MOST_FAILURES = 100
 """Pages in a row that cannot be read, after which the page count of a file is not believed."""
 _NEEDS_PASSWORD = "password"  # noqa: S105  # a word of PDFium's message
+_MAY_EXTRACT = 1 << 4
+"""Bit of the permissions that allows the extraction of text (ISO 32000-1, table 22, bit 5)."""
 
 
 class Options(NamedTuple):
@@ -127,5 +129,9 @@ def _open(data: bytes) -> pypdfium2.PdfDocument | str:
 
 
 def _facts(opened: pypdfium2.PdfDocument) -> dict[str, Any]:
-    is_encrypted = pypdfium2.raw.FPDF_GetSecurityHandlerRevision(opened.raw) >= 0
-    return {"pages": len(opened), "encrypted": is_encrypted, "producer": opened.get_metadata_value("Producer") or None}
+    return {
+        "pages": len(opened),
+        "encrypted": pypdfium2.raw.FPDF_GetSecurityHandlerRevision(opened.raw) >= 0,
+        "restricted": not pypdfium2.raw.FPDF_GetDocPermissions(opened.raw) & _MAY_EXTRACT,
+        "producer": opened.get_metadata_value("Producer") or None,
+    }

@@ -36,6 +36,7 @@ _COLUMNS = {
     "ocr_pages": pa.list_(pa.int32()),
     "pdf_partial": pa.string(),
     "pdf_encrypted": pa.bool_(),
+    "pdf_restricted": pa.bool_(),
     "pdf_producer": pa.string(),
 }
 
@@ -63,6 +64,7 @@ class ExtractPdf(Edit):
         on_scanned: "queue" removes documents with too few text pages and lists their pages in ``ocr_pages``; "drop"
             only removes them; "keep" keeps them with the text of their text pages.
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
+        restricted: "drop" removes files whose owner forbids the extraction of text, which no password enforces.
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
         min_characters_per_page: characters on average.
         running: "keep" does not look for running lines and leaders.
@@ -80,6 +82,7 @@ class ExtractPdf(Edit):
         ``pdf_partial``: why text may be missing, or null: "cut" by the crawler, "rescued" without its end, or the limit
             that was reached: "pages", "characters", "time", "memory", or "failures" of pages in a row.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
+        ``pdf_restricted``: whether the owner of the file forbids the extraction of text.
         ``pdf_producer``: the program that made the file.
         ``pages_joined``: int32, pages whose text is from ``join``; only if that is set.
 
@@ -102,6 +105,7 @@ class ExtractPdf(Edit):
     rescue: bool = True
     on_scanned: Literal["queue", "drop", "keep"] = "queue"
     hidden_text: Literal["queue", "keep"] = "queue"
+    restricted: Literal["keep", "drop"] = "keep"
     min_text_pages: float = 0.5
     min_characters_per_page: int = 100
     running: Literal["remove", "keep"] = "remove"
@@ -236,6 +240,7 @@ class ExtractPdf(Edit):
             "ocr_pages": [] if self.on_scanned == "drop" else read.for_ocr,
             "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped,
             "pdf_encrypted": read.encrypted,
+            "pdf_restricted": read.restricted,
             "pdf_producer": read.producer,
         }
 
@@ -256,6 +261,10 @@ class ExtractPdf(Edit):
             value = pa.array(np.full(len(read), float(limit)), mask=~stopped)
             checks.append(Check(f"pdf_{failure}", value, pa.array(~stopped), limit, "at_most"))
         checks.append(Check("pdf_no_pages", unknown, pa.array(failures != "no_pages")))
+        if self.restricted == "drop":
+            checks.append(
+                Check("pdf_restricted", unknown, pa.array([each is None or not each.restricted for each in read]))
+            )
 
         def measured(measure: Callable[[ReadPdf], float]) -> pa.Array:
             values = [None if each is None or each.failure is not None else measure(each) for each in read]
@@ -295,6 +304,8 @@ class ReadPdf:
     stopped: str | None = None
     """Limit at which reading stopped, or None at the last page."""
     encrypted: bool | None = None
+    restricted: bool | None = None
+    """Whether the owner forbids the extraction of text."""
     producer: str | None = None
 
     @property

@@ -35,7 +35,8 @@ def test_pages_come_in_order_without_running_lines(report):
     assert [kind for kind, _ in pages] == ["text"] * 5 + ["scan"] + ["text"] * 6
     assert all(text.startswith(f"page{chr(97 + place)}00 ") for place, (_, text) in enumerate(pages) if place != 5)
     assert not any("Report" in text for _, text in pages)
-    assert summary == {"pages": 12, "rescued": False, "encrypted": False, "producer": None, "stopped": None}
+    facts = {"encrypted": False, "restricted": False, "producer": None}
+    assert summary == {"pages": 12, "rescued": False, "stopped": None} | facts
 
 
 def test_running_lines_are_kept_on_demand(report):

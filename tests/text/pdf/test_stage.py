@@ -61,12 +61,8 @@ def test_a_file_becomes_text_with_columns(book, scan):
     assert starts[3:] == [len(row["text"])] * 2
     counts = {name: row[name] for name in ("pages", "pages_read", "pages_scanned", "pages_garbled", "pages_blank")}
     assert list(counts.values()) == [5, 5, 1, 0, 1]
-    assert (row["ocr_pages"], row["pdf_partial"], row["pdf_encrypted"], row["pdf_producer"]) == (
-        [4],
-        None,
-        False,
-        None,
-    )
+    assert (row["ocr_pages"], row["pdf_partial"], row["pdf_producer"]) == ([4], None, None)
+    assert (row["pdf_encrypted"], row["pdf_restricted"]) == (False, False)
 
 
 def test_schema_of_the_added_columns(book):
@@ -121,6 +117,15 @@ def test_scans_can_be_kept_or_dropped(book, scan, scan_with_hidden_text):
 def test_encryption_without_a_password_is_noted(make_pdf):
     row = read(encrypted(make_pdf, ""))
     assert (row["text"], row["pdf_encrypted"]) == ("A secret that anyone may read", True)
+
+
+def test_files_whose_owner_forbids_extraction_can_be_dropped(make_pdf, book):
+    files = [encrypted(make_pdf, "", permissions) for permissions in (-4, -4 & ~(1 << 4))]
+    assert [read(file)["pdf_restricted"] for file in (*files, book(1))] == [False, True, False]
+    short = {"min_characters_per_page": 0}
+    assert rules(None, *files, b"no file", columns={"text": ["given"] * 4}, **short) == [None, None, None, "not_pdf"]
+    dropped = rules(None, *files, b"no file", columns={"text": ["given"] * 4}, restricted="drop", **short)
+    assert dropped == [None, None, "pdf_restricted", "not_pdf"]
 
 
 def test_cut_files_are_marked(book):
@@ -241,16 +246,16 @@ def rc4(key: bytes, data: bytes) -> bytes:
     return bytes(out)
 
 
-def encrypted(make_pdf, password: str) -> bytes:
-    """Return a file encrypted with 40 bits (ISO 32000-1, 7.6.3, revision 2)."""
-    padded, identity, permissions = (password.encode() + PADDING)[:32], b"0123456789abcdef", struct.pack("<i", -4)
+def encrypted(make_pdf, password: str, allowed: int = -4) -> bytes:
+    """Return a file encrypted with 40 bits (ISO 32000-1, 7.6.3, revision 2), with permissions."""
+    padded, identity, permissions = (password.encode() + PADDING)[:32], b"0123456789abcdef", struct.pack("<i", allowed)
     owner = rc4(hashlib.md5(padded).digest()[:5], padded)  # noqa: S324  # the format's own
     key = hashlib.md5(padded + owner + permissions + identity).digest()[:5]  # noqa: S324
     user = rc4(key, PADDING)
     text = zlib.compress(b"BT /F 10 Tf 50 700 Td (A secret that anyone may read) Tj ET")
     packed = rc4(hashlib.md5(key + b"\x06\0\0" + b"\0\0").digest()[:10], text)  # noqa: S324
     content = b"<< /Length %d /Filter /FlateDecode >>\nstream\n" % len(packed) + packed + b"\nendstream"
-    entries = f"<< /Filter /Standard /V 1 /R 2 /P -4 /O <{owner.hex()}> /U <{user.hex()}> >>"
+    entries = f"<< /Filter /Standard /V 1 /R 2 /P {allowed} /O <{owner.hex()}> /U <{user.hex()}> >>"
     ends = f"/Encrypt 99 0 R /ID [<{identity.hex()}> <{identity.hex()}>]"
     return make_pdf(b"", objects={6: content, 99: entries.encode()}, trailer=ends.encode())
 
