@@ -19,7 +19,7 @@ from longcrawl import errors
 from longcrawl.builders.longcrawl import first_cause, load
 from longcrawl.core import ledger, stages
 from longcrawl.core.batches import Check, has_content, in_one_chunk, with_column
-from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
+from longcrawl.core.documents import FILES, as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.funnel import Funnel, FunnelRow, count_values
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
@@ -87,9 +87,8 @@ class MapFunction(_OfFunction, stages.Rewrite):
         return made
 
 
-BATCH, FILES = 200, 16
-"""Documents per batch, without and with files in ``content``. Long documents have about 500 KB of text, and few PDFs
-more than 6 MB, so a batch has about 100 MB."""
+BATCH = 200
+"""Documents per batch: long ones have about 500 KB of text, so a batch has about 100 MB."""
 NONE_GONE = ledger.LEDGER_SCHEMA.empty_table()
 
 
@@ -127,8 +126,8 @@ class Crawl:
             text: the column with the texts, or a field of a struct, such as ``doc.text``. It is renamed ``text``.
             id: the column with the ids, or a field of a struct. It is renamed ``id``. By default the column ``id``; if
                 there is none, ids are ``SOURCE:ROW``, with a warning.
-            content: the column with the bytes of files such as PDFs, or a field of a struct, such as ``pdf.bytes``. It
-                is renamed ``content``, from which a stage such as ``extract_pdf`` makes texts.
+            content: the column with the bytes of files such as PDFs, a field of a struct, or a column of the feature
+                ``Pdf``. It is renamed ``content``, from which a stage such as ``extract_pdf`` makes texts.
 
         Raises:
             LongCrawlError: ``data`` is of an unknown type, or lacks these columns, or ``content`` has no bytes.

@@ -39,7 +39,7 @@ def lines(
 ) -> None:
     """Propose patterns of lines to remove.
 
-    They are the short lines that most documents have. Pages of HTML are extracted first. Read the patterns before a
+    They are the short lines that most documents have. Pages and PDFs are extracted first. Read the patterns before a
     run uses them.
     """
     from longcrawl.sources.text import without_set
@@ -82,8 +82,12 @@ def train_classifier(
 
 
 def _open_texts(name: str, text_field: str) -> "lc.Crawl":
+    from longcrawl.core.batches import has_content
+
     opened = lc.open(name, streaming=True, **({} if text_field == "text" else {"text_field": text_field}))
-    return opened | lc.text.ExtractText() if "html" in (opened.data.column_names or ()) else opened
+    features = opened.data.features
+    opened = opened | lc.text.ExtractPdf() if features and has_content(features.arrow_schema) else opened
+    return opened | lc.text.ExtractText() if "html" in (features or ()) else opened
 
 
 RecipeName = Annotated[str, argument("A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", "RECIPE")]

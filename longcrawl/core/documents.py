@@ -2,19 +2,31 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
 import datasets
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from longcrawl.core.batches import CONTENT, has_content, in_one_chunk, plain_strings, plain_type, with_column
+from longcrawl.core.batches import (
+    CONTENT,
+    FILE_BYTES,
+    has_content,
+    in_one_chunk,
+    plain_strings,
+    plain_type,
+    with_column,
+)
 from longcrawl.core.fields import as_text, column_at, is_respelled, names_in, names_of, path_of
 from longcrawl.errors import LongCrawlError, listed_with_near, one_line, warn_user
 
 BATCH = 1_000
 """Rows per table made from a generator or a stream."""
+FILES = 16
+"""Rows per table with files in ``content``: few PDFs have more than 6 MB, so a table has about 100 MB at most."""
 
 OF_CRAWL = "Documents of a crawl: "
 """Prefix of the line in a dataset's description that names its crawl and the stages applied to it."""
@@ -25,7 +37,8 @@ Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 def as_documents(data: Any, text: str, id: str | None, content: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
     """Convert data to a dataset with the columns ``text`` and ``id``, which may be fields of structs (``doc.text``).
 
-    With ``content``, that column or field has the bytes of files, and becomes the column ``content``.
+    With ``content``, that column or field has the bytes of files, and becomes the column ``content``. It may also be a
+    column of `datasets`' feature ``Pdf``, or of structs with a field ``bytes``; files that are only named are read.
 
     Data may be a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
     stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a function that
@@ -40,18 +53,23 @@ def as_documents(data: Any, text: str, id: str | None, content: str | None, sour
         raise LongCrawlError(
             f"documents of {type(data).__name__} make no table ({one_line(wrong)}): give columns, each of one type"
         ) from wrong
+    documents = _undecoded(documents, content or CONTENT.name)
+    has_files = content is not None or (documents.features is not None and has_content(documents.features.arrow_schema))
+    rows = FILES if has_files else BATCH
     for name, wanted in ((text, "text"), (id or "id", "id"), (content or CONTENT.name, CONTENT.name)):
-        documents = _renamed(documents, name, wanted)
+        documents = _renamed(documents, name, wanted, rows)
+    if content is not None:
+        documents = _with_bytes(documents)
     if content is not None and documents.features is not None and not has_content(documents.features.arrow_schema):
         kind = documents.features.arrow_schema.field(CONTENT.name).type
         raise LongCrawlError(f"the column {content!r} has {kind}, not bytes: set content= to a column of binary values")
     kinds = {} if documents.features is None else {each.name: each.type for each in documents.features.arrow_schema}
     if is_respelled(kinds.get("id", pa.null())):
-        documents = _changed(documents, _with_text_ids)
+        documents = _changed(documents, _with_text_ids, rows)
     if isinstance(documents, datasets.IterableDataset):
         # A stream may not know its columns, and must not be read before documents are requested.
         is_there = "id" in (documents.column_names or ())
-        return documents if is_there else _changed(documents, partial(_with_ids, source), with_indices=True)
+        return documents if is_there else _changed(documents, partial(_with_ids, source), rows, with_indices=True)
     if "id" in documents.column_names:
         return documents
     _warn_of_ids(source)
@@ -140,7 +158,7 @@ def _columns(documents: Documents) -> list[str]:
     return list(next(iter(documents.with_format(None).take(1)), {})) if named is None else list(named)
 
 
-def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
+def _renamed(documents: Documents, name: str, wanted: str, rows: int) -> Documents:
     if name == wanted:
         return documents
     columns = _columns(documents)
@@ -153,13 +171,13 @@ def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
             f"the documents have a column {wanted!r} beside {name!r}: drop it, data.remove_columns({wanted!r})"
         )
     if is_nested:
-        return _changed(documents, partial(_with_field, name, wanted))
+        return _changed(documents, partial(_with_field, name, wanted), rows)
     if isinstance(documents, datasets.Dataset):
         return documents.rename_column(name, wanted)
     # ``rename_column`` works by rows and would lose the type of a column that begins with nulls.
     features = documents.features
     renamed = features and datasets.Features({wanted if each == name else each: features[each] for each in features})
-    return _changed(documents, partial(_with_name, name, wanted), features=renamed)
+    return _changed(documents, partial(_with_name, name, wanted), rows, features=renamed)
 
 
 def _with_name(name: str, wanted: str, table: pa.Table) -> pa.Table:
@@ -174,11 +192,36 @@ def _fields(documents: Documents) -> list[str]:
     return list(names_of(documents.features.arrow_schema))
 
 
-def _changed(documents: Documents, change: Callable[..., pa.Table], **options: Any) -> Documents:
+def _undecoded(documents: Documents, name: str) -> Documents:
+    """Turn off the decoding of a column, which `datasets` does for rows of a stream, even for one in Arrow's format."""
+    feature: Any = (documents.features or {}).get(name)
+    is_decoded = isinstance(documents, datasets.IterableDataset) and getattr(feature, "decode", False)
+    return documents.cast_column(name, replace(feature, decode=False)) if is_decoded else documents
+
+
+def _with_bytes(documents: Documents) -> Documents:
+    """Replace structs in ``content`` by the bytes of the files, if its type is known."""
+    features = documents.features or {}
+    kind = documents.features.arrow_schema.field(CONTENT.name).type if CONTENT.name in features else pa.null()
+    if not pa.types.is_struct(kind) or kind.get_field_index(FILE_BYTES) < 0:
+        return documents
+    # `datasets` knows where the files are that a feature only names, also in archives and behind URLs.
+    embed = getattr(features[CONTENT.name], "embed_storage", None)
+    made = datasets.Features({**features, CONTENT.name: datasets.Value("large_binary")})
+    return _changed(documents, partial(_with_embedded, embed), FILES, features=made)
+
+
+def _with_embedded(embed: Callable[[pa.StructArray], pa.StructArray] | None, table: pa.Table) -> pa.Table:
+    files = [each if embed is None else embed(each) for each in table[CONTENT.name].chunks]
+    contents = [pc.cast(pc.struct_field(each, FILE_BYTES), CONTENT.type) for each in files]
+    return with_column(table, CONTENT.name, pa.chunked_array(contents, CONTENT.type))
+
+
+def _changed(documents: Documents, change: Callable[..., pa.Table], rows: int, **options: Any) -> Documents:
     if isinstance(documents, datasets.Dataset) and not len(documents):  # `datasets` would not call the function
         return datasets.Dataset(change(documents.with_format("arrow")[:]))
     with_arrow: Any = documents.with_format("arrow")
-    return with_arrow.map(change, batched=True, batch_size=BATCH, **options).with_format(None)
+    return with_arrow.map(change, batched=True, batch_size=rows, **options).with_format(None)
 
 
 def _with_field(name: str, wanted: str, table: pa.Table) -> pa.Table:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from base64 import b32encode
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ DOCUMENTS = pa.schema(
     ]
 )
 """Columns of every source of texts, which come before its own columns."""
+DIGEST = pa.field("digest", pa.string())
+"""Column of the digest of a page or file as it came, see :func:`digest_of`."""
 MOST_REASON = 2_000
 """Maximum number of characters of a reason, as field names and errors of libraries have no limit."""
 MOST_NAMED = 3
@@ -293,6 +296,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read one part in tables of at most about 32 MB of text, always split at the same rows."""
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """Return the digest of a page or file, as web archives write it (WARC-Payload-Digest).
+
+    >>> digest_of(b"")
+    'sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ'
+    """
+    return "sha1:" + b32encode(hashlib.sha1(data).digest()).decode()  # noqa: S324  # the digest of the standard
 
 
 def check_fields_named(

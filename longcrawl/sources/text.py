@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
-from longcrawl.core.batches import CONTENT
+from longcrawl.core.batches import CONTENT, FILE_BYTES
 from longcrawl.core.fields import as_text, names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords, is_utf8
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
@@ -188,9 +188,9 @@ class Text(sources.Source):
         url_field: the field with the URL; null in records without it.
         date_field: the field with the date; null in records without it.
         language_field: the field with the language.
-        file_field: instead of a text, the field of parquet with the bytes of a file, such as ``pdf`` or
-            ``pdf.bytes``. They become the column ``content`` (large_binary) for the stage ``extract_pdf``, and ``text``
-            is null.
+        file_field: instead of a text, the field of parquet with the bytes of a file, or with the struct of bytes and
+            path that `datasets` writes for ``Pdf``. They become the column ``content`` (large_binary) for the stage
+            ``extract_pdf``, with the column ``digest`` ("sha1:" and base32), and ``text`` is null.
         language: the language of documents without one.
         fields: additional fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``. Each becomes a
             column of text with that name, null in records without it. A list or an object is not text.
@@ -203,8 +203,8 @@ class Text(sources.Source):
         unit: whether a text file is one document, or each of its lines that is not blank.
         format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
             "text"; all files of a folder are then read. "pdf" reads the PDFs of a folder, those
-            that end in ``.pdf``: their bytes are in ``content``, as with ``file_field``, and ``url`` is the URL of a
-            remote one. "auto" goes by the endings of the other formats.
+            that end in ``.pdf``: their bytes are in ``content`` and ``digest``, as with ``file_field``, and ``url`` is
+            the URL of a remote one. "auto" goes by the endings of the other formats.
         encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
             detect it for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts
             the files that are not known to be UTF-8 by encoding.
@@ -265,7 +265,9 @@ class Text(sources.Source):
         """Return the Arrow schema of every table that ``read`` yields."""
         own = [field for field in _PLACE if self.origins == "line" and field.name not in self.fields]
         further = [pa.field(name, pa.string()) for name in self.fields if name not in sources.DOCUMENTS.names]
-        return pa.schema([*sources.DOCUMENTS, *further, *own, *([CONTENT] if self._holds_files else [])])
+        names = {field.name for field in further}
+        files = [field for field in (sources.DIGEST, CONTENT) if self._holds_files and field.name not in names]
+        return pa.schema([*sources.DOCUMENTS, *further, *own, *files])
 
     def splits(self) -> dict[str, list[sources.Part]]:
         """List the files of every split."""
@@ -430,6 +432,8 @@ class Text(sources.Source):
                 raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
             kind = type_at(schema, path)
             is_content = field == self.file_field
+            if is_content and pa.types.is_struct(kind) and kind.get_field_index(FILE_BYTES) >= 0:
+                columns[field], kind = (*path, FILE_BYTES), kind.field(FILE_BYTES).type
             if pa.types.is_nested(kind) or (is_content and not _holds_bytes(kind)):
                 what, shown = "bytes" if is_content else "text", shortened(str(kind), MOST_QUOTED)
                 raise DamagedFileError(f"has no {what} in its field {field!r} but {shown}; {fix}", rows)
@@ -513,7 +517,9 @@ class Text(sources.Source):
             found["language"] = pc.fill_null(as_text(found["language"]), self.language)
         found |= {"text": column(self.text_field), "source": self._source(name, rows), "id": pa.repeat(name, rows)}
         if self._holds_files:
-            found[CONTENT.name] = table[self.file_field or CONTENT.name]
+            content = table[self.file_field or CONTENT.name]
+            digests = [sources.digest_of(each.as_buffer()) for each in content]
+            found |= {CONTENT.name: content, sources.DIGEST.name: pa.array(digests, sources.DIGEST.type)}
         if self.id_field and self.id_field in table.column_names:
             found["id"] = table[self.id_field]
         elif records.numbers is not None:

@@ -2,6 +2,7 @@
 
 import json
 
+from small_pdf import small_pdf
 from typer.testing import CliRunner
 
 from longcrawl.cli.commands import app
@@ -20,3 +21,13 @@ def test_init_writes_a_recipe_over_nothing(tmp_path, monkeypatch):
     again = CliRunner().invoke(app, ["init", "texts.jsonl", "--out", "mine.yaml"])
     assert again.exit_code != 0
     assert (tmp_path / "mine.yaml").read_bytes() == written
+
+
+def test_lines_are_proposed_for_pdfs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        shown = f"page {number} begins here, with a sentence that is long enough for the stage to keep the document"
+        (tmp_path / f"{number}.pdf").write_bytes(small_pdf(f"{shown}) Tj 0 -40 Td (Cookie notice"))
+    told = CliRunner().invoke(app, ["lines", "*.pdf", "--json", "--min-documents", "3"])
+    assert told.exit_code == 0, told.output
+    assert "cookie notice" in told.output.lower()

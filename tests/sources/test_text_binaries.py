@@ -5,13 +5,13 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import load_dataset
+from datasets import Dataset, Pdf, Value, load_dataset
 from small_pdf import small_pdf
 
 import longcrawl as lc
 from longcrawl.core import kinds, stages
 from longcrawl.core.batches import CONTENT
-from longcrawl.core.sources import DOCUMENTS, BadFiles
+from longcrawl.core.sources import DIGEST, DOCUMENTS, BadFiles, digest_of
 from longcrawl.errors import LongCrawlError, RecipeError, SourceError, StageError
 from longcrawl.run.first_recipe import first_recipe, guess_source
 from longcrawl.run.recipe import parse_recipe
@@ -51,7 +51,10 @@ def test_each_pdf_of_a_folder_is_a_document(reports):
         (name, name, body) for name, body in zip(names, BODIES, strict=False)
     ]
     assert {(row["text"], row["url"], row["date"], row["language"]) for row in rows} == {(None,) * 4}
-    assert Text(data_dir="x", format="pdf").schema() == pa.schema([*DOCUMENTS, CONTENT])
+    assert [row["digest"] for row in rows] == [digest_of(body) for body in BODIES[:3]]
+    assert Text(data_dir="x", format="pdf").schema() == pa.schema([*DOCUMENTS, DIGEST, CONTENT])
+    own = Text(data_files="x", file_field="pdf", fields=("digest",)).schema()
+    assert own.names == [*DOCUMENTS.names, "digest", "content"]
     rows, _ = read(data_dir=str(reports / "2024"), format="pdf", origins="line", language="de", source_from="folder")
     (row,) = rows
     assert (row["file"], row["offset"], row["language"], row["source"]) == ("a.pdf", None, "de", None)
@@ -157,13 +160,14 @@ KINDS = {
         [column, pa.nulls(len(column), pa.string())], ["bytes", "path"]
     ),
 }
+KINDS["nested"] = KINDS["struct"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_binary_column_of_parquet(tmp_path, kind):
     table = {"pdf": KINDS[kind](pa.array(BODIES)), "key": list("abcd"), "text": ["caption"] * 4}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    field = "pdf.bytes" if kind == "struct" else "pdf"
+    field = "pdf.bytes" if kind == "nested" else "pdf"
     path = str(tmp_path / "a.parquet")
     rows, bad_files = read(data_files=path, file_field=field, id_field="key", fields=("key",))
     assert [row["content"] for row in rows] == BODIES
@@ -192,7 +196,7 @@ def test_tables_of_a_binary_column_are_cut_by_bytes(tmp_path, monkeypatch):
 def test_mistakes_with_binary_columns_are_explained(tmp_path):
     columns = {
         "pdf": [BODIES[0], None],
-        "struct": [{"bytes": b"x"}] * 2,
+        "struct": [{"data": b"x"}] * 2,
         "title": ["a", "b"],
         "long": [b"x" * 99, b"x"],
     }
@@ -201,7 +205,7 @@ def test_mistakes_with_binary_columns_are_explained(tmp_path):
     path = str(tmp_path / "a.parquet")
     for field, message in (
         ("title", "has no bytes in its field 'title' but string; name another one instead"),
-        ("struct", "has no bytes in its field 'struct' but struct<bytes: binary>; name another one"),
+        ("struct", "has no bytes in its field 'struct' but struct<data: binary>; name another one"),
         ("pfd", r"has no field 'pfd'; its fields: .*'pdf'.*; set file_field= to one of them"),
         ("pdf", "row 1 has null in its field 'pdf'"),
     ):
@@ -240,18 +244,30 @@ def test_a_binary_column_of_the_hub(hub, tmp_path):
 
 def test_a_crawl_of_a_dataset_with_a_binary_column(tmp_path):
     rows = [{"id": f"{number}", "pdf": {"bytes": body, "path": None}} for number, body in enumerate(BODIES)]
-    for data, name in ((rows, "pdf.bytes"), ([{"id": row["id"], "pdf": row["pdf"]["bytes"]} for row in rows], "pdf")):
+    plain = [{"id": row["id"], "pdf": row["pdf"]["bytes"]} for row in rows]
+    for number, (data, name) in enumerate([(rows, "pdf.bytes"), (rows, "pdf"), (plain, "pdf")]):
         crawl = lc.Crawl(data, content=name)
         assert crawl.data["content"][:] == BODIES
         with pytest.raises(StageError, match="no output writes: add the stage extract_pdf"):
             crawl.to_parquet(tmp_path / "parquet")
-        (crawl | ReadSizes()).to_parquet(tmp_path / name)
-        found = load_dataset(str(tmp_path / name), split="train")
+        (crawl | ReadSizes()).to_parquet(tmp_path / f"{number}")
+        found = load_dataset(str(tmp_path / f"{number}"), split="train")
         assert found["text"][:] == [f"{len(body)} bytes" for body in BODIES]
     with pytest.raises(LongCrawlError, match="the column 'id' has string, not bytes"):
         lc.Crawl(rows, content="id")
     with pytest.raises(LongCrawlError, match=r"no column 'pfd'; they have: .*Set content= to one of them"):
         lc.Crawl(rows, content="pfd")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_crawl_of_files_that_datasets_only_names(tmp_path, streaming):
+    for number, body in enumerate(BODIES):
+        (tmp_path / f"{number}.pdf").write_bytes(body)
+    data = Dataset.from_dict({"id": list("abcd"), "pdf": [str(tmp_path / f"{number}.pdf") for number in range(4)]})
+    data = data.cast_column("pdf", Pdf())
+    crawl = lc.Crawl(data.to_iterable_dataset() if streaming else data, content="pdf")
+    assert [(row["id"], row["content"]) for row in crawl.data] == list(zip("abcd", BODIES, strict=True))
+    assert crawl.data.features["content"] == Value("large_binary")
 
 
 def test_few_files_are_in_memory_at_a_time():

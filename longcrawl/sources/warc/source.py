@@ -37,10 +37,8 @@ A list of paths, such as Common Crawl's ``warc.paths.gz``, names one file per li
 name a file below the base. Parts are named after the lines, so documents are the same from a server and from a mirror.
 """
 
-import hashlib
 import logging
 import re
-from base64 import b32encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -57,7 +55,7 @@ import pyarrow as pa
 from longcrawl.core import sources
 from longcrawl.core.batches import CONTENT
 from longcrawl.core.display import counted
-from longcrawl.core.sources import DOCUMENTS, BadFiles, Loss, Part
+from longcrawl.core.sources import DIGEST, DOCUMENTS, BadFiles, Loss, Part, digest_of
 from longcrawl.errors import SourceError, one_line, quoted, warn_user
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks
 from longcrawl.sources.encodings import GUESSED
@@ -71,7 +69,6 @@ MANY_BYTES = 1 << 20
 """Bytes of texts in a table from which on further texts are copied to one array as they are added."""
 ROWS = 10_000
 """Maximum rows of a table."""
-DIGEST = "digest"
 SCHEMA = pa.schema(
     [
         *DOCUMENTS,
@@ -80,7 +77,7 @@ SCHEMA = pa.schema(
         *(pa.field(name, pa.string()) for name in ("mime", "charset", "language_hint", "truncated", "file")),
         pa.field("offset", pa.int64()),
         pa.field("length", pa.int64()),
-        pa.field(DIGEST, pa.string()),
+        DIGEST,
     ]
 )
 
@@ -104,7 +101,7 @@ class Block:
     """Rows of a table; each page is copied to its column while it is in a core's own cache."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._has_digests = schema, DIGEST in schema.names
+        self._schema, self._has_digests = schema, DIGEST.name in schema.names
         self.rows = list[dict[str, Any]]()
         self._payloads = {name: _Payloads(schema.field(name).type) for name in _PAYLOADS if name in schema.names}
         self._bytes = 0
@@ -116,7 +113,7 @@ class Block:
         if self.rows and (self._bytes + size > BLOCK_BYTES or len(self.rows) == ROWS):
             return False
         self._payloads[page.column].add(len(self.rows), page.value)
-        self.rows.append(row | {DIGEST: _digest(page.as_it_came)} if self._has_digests else row)
+        self.rows.append(row | {DIGEST.name: digest_of(page.as_it_came)} if self._has_digests else row)
         self._bytes += size
         return True
 
@@ -160,10 +157,6 @@ class _Payloads:
         offsets = np.append(0, np.cumsum(lengths))
         buffers = map(pa.py_buffer, (np.packbits(given, bitorder="little").tobytes(), offsets, data))
         return pa.Array.from_buffers(self._kind, rows, list(buffers))
-
-
-def _digest(page: bytes | memoryview) -> str:
-    return "sha1:" + b32encode(hashlib.sha1(page).digest()).decode()  # noqa: S324  # the digest of the standard
 
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"
@@ -407,7 +400,7 @@ class Warc(sources.Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        unset = (DIGEST,) * (not self.digests) + ("html",) * (not self.mimes)
+        unset = (DIGEST.name,) * (not self.digests) + ("html",) * (not self.mimes)
         fields = [field for field in SCHEMA if field.name not in unset]
         return pa.schema([*fields, *(_OF_BINARIES if self.binary else ())])
 
