@@ -321,8 +321,7 @@ def _batches(
             source, rows, names = file, _rows_at_once(read, longest, most), [each.name for each in read]
             if long := [each for each, size in zip(read, longest, strict=True) if size * ROWS > BATCH_BYTES]:
                 source = kept()
-                begin = source.iter_batches(1, row_groups=[group], columns=names, use_threads=False)
-                if not _keeps(source, long) or any(_repeats(batch, read) for batch in islice(begin, 1)):
+                if not _keeps(source, long) or _begins_repeated(source, group, read):
                     source, rows = file, _rows_at_once(read, [each.bound for each in read], PAGES_BYTES)
             yield from source.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
 
@@ -442,6 +441,16 @@ def _repeats(batch: pa.RecordBatch, read: Sequence[_Column]) -> bool:
     """Return whether a dictionary repeats a value; Arrow drops the repetition, which makes later indices wrong."""
     stored = ((column_at(batch, each.path), each.dictionary) for each in read if each.dictionary)
     return any(_is_dictionary(values) and len(values.dictionary) < page.values for values, page in stored)
+
+
+def _begins_repeated(source: pq.ParquetFile, group: int, read: Sequence[_Column]) -> bool:
+    """Return :func:`_repeats` for the first row of a row group.
+
+    A function of its own, so that the reader, which holds the whole dictionary, is freed before the next one.
+    """
+    names = [each.name for each in read]
+    batches = source.iter_batches(1, row_groups=[group], columns=names, use_threads=False)
+    return any(_repeats(batch, read) for batch in islice(batches, 1))
 
 
 def _is_dictionary(column: pa.Array | pa.Field) -> bool:
