@@ -1,4 +1,4 @@
-"""Small generated crawls to try the package: a RedPajama-V2 release, a web archive, JSON lines.
+"""Small generated crawls to try the package: a RedPajama-V2 release, a web archive, JSON lines, PDFs.
 
 The same seed makes the same pages on every machine. All words and patterns were written for longcrawl.
 """
@@ -8,6 +8,7 @@ import hashlib
 import html
 import json
 import random
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +188,71 @@ def write_texts(path: str | Path, *, pages: int = 120, seed: int = 0) -> Path:
     ]
     Path(path).write_text(_json_lines(rows), "utf-8")
     return Path(path)
+
+
+_SCANNED = b"q 612 0 0 792 0 0 cm /Scan Do Q"
+"""Content of a page that is one image."""
+_CHARACTERS, _LINES = 52, 30
+"""Size of a page in large print, so that a report of a few hundred words has several pages."""
+
+
+def write_pdfs(folder: str | Path, *, seed: int = 0) -> Path:
+    """Write 18 files, PDFs of 3 or 4 pages with headers and page numbers, and return the folder.
+
+    One is a copy, one has lost its end, two have scanned pages, and two cannot be read: a page of HTML, and a file with
+    nothing behind its header.
+
+    >>> import longcrawl as lc
+    >>> lc.open(lc.samples.write_pdfs("reports")).data["id"][-2:]
+    ['report-11.pdf', 'scan.pdf']
+    """
+    root, chance = Path(folder), random.Random(seed)  # noqa: S311  # a seed makes the same files everywhere
+    root.mkdir(parents=True, exist_ok=True)
+    reports = [_printed(prose(chance, chance.randrange(500, 900)), f"Report {number}") for number in range(12)]
+    scanned = [_SCANNED] * 3
+    files = {f"report-{number:02}": _pdf(pages) for number, pages in enumerate(reports)}
+    files |= {"copy": files["report-03"], "scan": _pdf(scanned), "mixed": _pdf([*reports[0], *scanned[:1]])}
+    files |= {"cut": files["report-05"][: files["report-05"].rindex(b"xref\n0 ")]}
+    files |= {"login": b"<html><body>Sign in</body></html>", "empty": b"%PDF-1.4\n"}
+    for name, content in files.items():
+        (root / f"{name}.pdf").write_bytes(content)
+    return root
+
+
+def _printed(text: str, title: str) -> list[bytes]:
+    """Return the contents of the pages of a text."""
+    lines = [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, _CHARACTERS)]
+    pages = [lines[start : start + _LINES] for start in range(0, len(lines), _LINES)]
+    return [
+        f"BT /F 18 Tf 20 TL 72 750 Td ({title}) Tj 0 -40 Td ({') Tj T* ('.join(page)}) Tj ET\n"
+        f"BT /F 18 Tf 300 40 Td ({number}) Tj ET".encode()
+        for number, page in enumerate(pages, 1)
+    ]
+
+
+def _pdf(pages: Sequence[bytes]) -> bytes:
+    """Return a file of pages, each given by its content."""
+    kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(pages)))
+    image = "/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1"
+    inherited = "/MediaBox [0 0 612 792] /Resources << /Font << /F 3 0 R >> /XObject << /Scan 4 0 R >> >>"
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Count {len(pages)} /Kids [{kids}] {inherited} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        f"<< {image} >>\nstream\n\x7f\nendstream".encode(),
+    ]
+    for page in pages:
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R /Contents {len(objects) + 2} 0 R >>".encode(),
+            b"<< /Length %d >>\nstream\n%s\nendstream" % (len(page), page),
+        ]
+    made, table = bytearray(b"%PDF-1.4\n"), b"0000000000 65535 f \n"
+    for number, each in enumerate(objects, 1):
+        table += b"%010d 00000 n \n" % len(made)
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, each)
+    count, place = len(objects) + 1, len(made)
+    made += b"xref\n0 %d\n%strailer << /Size %d /Root 1 0 R >>\n" % (count, table, count)
+    return bytes(made + b"startxref\n%d\n%%%%EOF\n" % place)
 
 
 def _archive_record(number: int, page: Page, status: str) -> bytes:
