@@ -82,12 +82,10 @@ def train_classifier(
 
 
 def _open_texts(name: str, text_field: str) -> "lc.Crawl":
-    from longcrawl.core.batches import has_content
-
     opened = lc.open(name, streaming=True, **({} if text_field == "text" else {"text_field": text_field}))
-    features = opened.data.features
-    opened = opened | lc.text.ExtractPdf() if features and has_content(features.arrow_schema) else opened
-    return opened | lc.text.ExtractText() if "html" in (features or ()) else opened
+    features = opened.data.features or {}
+    opened = opened | lc.text.ExtractPdf() if "binary" in getattr(features.get("content"), "dtype", "") else opened
+    return opened | lc.text.ExtractText() if "html" in features else opened
 
 
 RecipeName = Annotated[str, argument("A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", "RECIPE")]
