@@ -70,7 +70,8 @@ def test_the_public_surface():
         "contamination", "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel",
         "inspect", "integrations", "load", "load_recipe", "loading", "long", "open", "page_blocks", "plan",
         "plan_cluster", "preview_run", "push", "queue", "recipes", "removal_rates", "removed_documents", "report",
-        "run", "samples", "takedown", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report", "write_tables",
+        "run", "samples", "takedown", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report",
+        "write_tables",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractPdf", "ExtractText", "FastTextClassifier", "FineWebQuality",
