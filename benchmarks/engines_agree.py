@@ -69,6 +69,12 @@ def settings(data: Path) -> dict[str, list[str]]:
         "refinedweb-multilingual": [f"source.data_files={archives}", *own],
         # No page is near this limit but those of bombs, which exceed it first of all limits.
         "pdfs": [f"source.data_files={pdfs + archives}", "stages.extract_pdf.max_page_seconds=0.5"],
+        "finepdfs": [f"source.data_files={data / 'pdf' / 'shared-pdf-00001.warc.gz'}"],
+        "longmino": [
+            f"source.data_files={[str(data / name) for name in ('short.jsonl.zst', 'long.jsonl.zst')]}",
+            tokenize,
+            "stages.length_mix.on_few_short=cut",
+        ],
     }
 
 

@@ -170,8 +170,9 @@ INPUTS = {
     "refinedweb": "archives",
     "refinedweb-blocks": "archives",
     "refinedweb-multilingual": "archives",
+    "longmino": "texts",
 }
-"""What each recipe reads."""
+"""What each recipe reads; ``pdf.py`` has the cost of PDFs, for ``finepdfs``."""
 TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",), "release": ("tokenize",), "": ()}
 
 

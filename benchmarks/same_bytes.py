@@ -49,6 +49,8 @@ SHIPPED = {
     "refinedweb": "refinedweb",
     "refinedweb-blocks": "refinedweb",
     "refinedweb-multilingual": "refinedweb",
+    "finepdfs": "finepdfs",
+    "longmino": "longmino",
 }
 """Each shipped recipe, and the one whose small inputs it reads."""
 RULES: list[Any] = [

@@ -45,6 +45,16 @@ SMALL: Mapping[str, tuple[str, ...]] = {
         "stages.windows.overlap_size=16",
     ),
     "datatrove": ("source.data_dir=texts", f"stages.tokenize.tokenizer={TOKENIZER}"),
+    "finepdfs": ("source.data_dir=archives", "source.mimes=[text/html]"),
+    "longmino": (
+        "source.data_dir=texts",
+        "stages.gzip_ratio.min_bytes=512",
+        "stages.gzip_ratio.min_documents=5",
+        f"stages.tokenize.tokenizer={TOKENIZER}",
+        "stages.length_mix.long_tokens=128",
+        "stages.length_mix.on_few_short=cut",
+        "outputs.composed.capacities=[256, 512, 1024]",
+    ),
 }
 """Settings of each recipe; ``source.data_dir`` is one of MADE."""
 

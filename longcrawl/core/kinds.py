@@ -34,6 +34,7 @@ STAGES = {
     "identify_language": "longcrawl.text.identify:IdentifyLanguage",
     "information_gain": "longcrawl.long.dependency:InformationGain",
     "language": "longcrawl.text.filters:Language",
+    "length_mix": "longcrawl.tokens.length_mix:LengthMix",
     "lexical_dependency": "longcrawl.long.lexical:LexicalDependency",
     "line_corrections": "longcrawl.text.refinedweb.line_corrections:LineCorrections",
     "listed_duplicates": "longcrawl.dedup.exact:ListedDuplicates",

@@ -214,7 +214,8 @@ class ExactDocuments(EqualHashes):
     """Keep one of all documents with exactly the same text; an empty text equals a null one.
 
     With ``text="normalised"``, texts are equal if their normal forms are (:mod:`longcrawl.dedup.normalize`), regardless
-    of case, accents, punctuation, white space and invisible characters.
+    of case, accents, punctuation, white space and invisible characters. With ``column="digest"``, files and pages of
+    web archives are compared before they are read: two PDFs with the same bytes need to be extracted only once.
 
     Args:
         keep: document to keep: the "first", or a "random" one that does not depend on the order of documents.
@@ -222,7 +223,10 @@ class ExactDocuments(EqualHashes):
         against: indexes of earlier datasets, or runs that saved one; documents with a text found there are removed by
             the rule ``seen_before``.
         index: with "save", a run writes an index of the documents that it finally kept.
-        text: "raw" compares texts byte by byte, "normalised" compares their normal forms.
+        text: "raw" compares texts byte by byte, "normalised" compares their normal forms, and "without-space" compares
+            them without white space, as FinePDFs does.
+        column: the column of texts to compare. Removals by another column than ``text`` have the rule ``same_`` and its
+            name, and documents without a value there are kept.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
@@ -231,28 +235,43 @@ class ExactDocuments(EqualHashes):
     'a'
     """
 
-    text: Literal["raw", "normalised"] = "raw"
+    text: Literal["raw", "normalised", "without-space"] = "raw"
+    column: str = "text"
 
-    same: ClassVar[str] = "same_text"
     copies_share = "text"
     code_version: ClassVar[str] = "2"
+
+    @property
+    def same(self) -> str:  # type: ignore[override]  # a constant in the other stages
+        """Rule of the removed documents."""
+        return f"same_{self.column}"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``column`` only if it is not ``text``."""
+        return {name: value for name, value in super().settings().items() if (name, value) != ("column", "text")}
 
     def prepare(self) -> None:
         """Open the indexes and compile the kernels."""
         super().prepare()
-        self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
+        self.sketch(pa.table({"id": ["a"], self.column: ["a text"]}))
 
     def hashes(self, table: pa.Table) -> pa.Array:
-        """Hash ``text``: BLAKE2b, 128 bits."""
-        texts = valid_texts(column(table, "text", self.name), self.name)
+        """Hash the column: BLAKE2b, 128 bits."""
+        texts = valid_texts(column(table, self.column, self.name), self.name, self.column)
         if self.text == "normalised":
             texts = normalize(texts)
-        data = pc.fill_null(pc.cast(texts, pa.large_binary()), b"")
-        return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in data], pa.binary(16))
+        elif self.text == "without-space":
+            texts = pa.array(["".join((text.as_py() or "").split()) for text in texts], pa.large_string())
+        if self.column == "text":
+            texts = pc.fill_null(texts, "")
+        data = pc.cast(texts, pa.large_binary())
+        found = [hashlib.blake2b(one.as_buffer(), digest_size=16).digest() if one.is_valid else None for one in data]
+        return pa.array(found, pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings that the hashes depend on."""
-        return {"text": self.text, "code_version": self.code_version}
+        other = {} if self.column == "text" else {"column": self.column}
+        return {"text": self.text, **other, "code_version": self.code_version}
 
 
 def normalise_url(url: str, query: Query = "drop-tracking") -> str:

@@ -43,6 +43,7 @@ MOST_PERMUTATIONS = 1 << 20
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "fineweb": {"bands": 14, "rows": 8, "ngram": 5, "unit": "word"},
+        "finepdfs": {"bands": 32, "rows": 10, "ngram": 5, "unit": "word", "max_characters": 1_000_000},
         "lee2022": {"bands": 450, "rows": 20, "ngram": 5, "unit": "word", "verify": 0.8},
         "refinedweb": {"bands": 450, "rows": 20, "ngram": 5, "unit": "token"},
     }
@@ -88,6 +89,7 @@ class MinHash(TokenizerStage, NearDuplicates):
             the kept document.
         max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
+        max_characters: characters at the start of a text that are compared; None for all.
         against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
             kept is removed by the rule ``near_duplicate_of_earlier``, before the rest are compared with each other.
             ``verify`` (of both) and ``min_size_ratio`` also apply here, to at most 64 documents of each band key of an
@@ -114,6 +116,7 @@ class MinHash(TokenizerStage, NearDuplicates):
     min_size_ratio: float | None = None
     max_cluster: int | None = 10_000
     on_large_cluster: OnLargeCluster = "warn"
+    max_characters: int | None = None
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
 
@@ -123,7 +126,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_least(bands=1, rows=1, ngram=1)
+        self.check_least(bands=1, rows=1, ngram=1, max_characters=1)
         if self.bands * self.rows > MOST_PERMUTATIONS:
             raise StageError(f"{self.name} has {self.bands} bands of {self.rows}: take 1,048,576 hash values at most")
         if not 0 <= self.seed < 1 << 32:
@@ -140,6 +143,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
         * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
         * "fineweb": 14 bands of 8 over words;
+        * "finepdfs": 32 bands of 10 over words of the first 1,000,000 characters;
         * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8, of Jaccard similarity where
           they compared edit similarity. Set ``linkage="star"`` if each removed document must be that similar to the
           kept one.
@@ -166,6 +170,11 @@ class MinHash(TokenizerStage, NearDuplicates):
     def from_signatures(column: str = "signature_sim0.8", **fields: Any) -> MinHashSignatures:
         """Return a stage that uses the signatures published with RedPajama-V2; no text is read."""
         return MinHashSignatures(column, **fields)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``max_characters`` only if it is set."""
+        unset = {"max_characters"} if self.max_characters is None else set()
+        return {name: value for name, value in super().settings().items() if name not in unset}
 
     @property
     def permutations(self) -> int:
@@ -217,6 +226,8 @@ class MinHash(TokenizerStage, NearDuplicates):
         """Return the settings that the band keys depend on, with the Unicode version and the tokenizer's digest."""
         names = ("bands", "rows", "ngram", "unit", "seed", "code_version")
         made = {name: getattr(self, name) for name in names} | {"unicode": unicodedata.unidata_version}
+        if self.max_characters is not None:
+            made["max_characters"] = self.max_characters
         if self.unit == "token":
             made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer
         return made
@@ -238,7 +249,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         >>> MinHash(unit="word", ngram=2).ngrams("To be, or not")
         [('to', 'be'), ('be', 'or'), ('or', 'not')]
         """
-        normal = normalize(pa.array([text]))
+        normal = normalize(self._beginnings(pa.array([text])))
         if self.unit == "word":
             return unique_ngrams(split_words(normal[0].as_py()), self.ngram)
         return unique_ngrams(self._encoder().encode(normal).ids.tolist(), self.ngram)
@@ -270,7 +281,14 @@ class MinHash(TokenizerStage, NearDuplicates):
             raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which takes none") from missing
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
-        return hash_units(texts, self._encoder() if self.unit == "token" else None)
+        return hash_units(self._beginnings(texts), self._encoder() if self.unit == "token" else None)
+
+    def _beginnings(self, texts: pa.Array) -> pa.Array:
+        """Return the compared parts of texts; a text has no more characters than bytes."""
+        longest = pc.max(pc.binary_length(texts)).as_py() or 0
+        if self.max_characters is None or longest <= self.max_characters:
+            return texts
+        return pc.utf8_slice_codeunits(texts, 0, self.max_characters)
 
 
 @lru_cache(maxsize=4)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
+    from longcrawl.tokens.length_mix import LengthMix
     from longcrawl.tokens.measures import (
         Comparison,
         Composition,
@@ -37,6 +38,7 @@ __all__ = [
     "DocumentWindows",
     "FirstFit",
     "FixedLength",
+    "LengthMix",
     "MinTokens",
     "MultiBucket",
     "Packing",

@@ -74,8 +74,36 @@ def test_raw_texts_are_compared_byte_by_byte():
     raw, normalised = lc.dedup.ExactDocuments(), lc.dedup.ExactDocuments(text="normalised")
     assert raw.resolve(raw.sketch(table))["id"].to_pylist() == ["c"]
     assert normalised.resolve(normalised.sketch(table))["id"].to_pylist() == ["b", "c"]
-    with pytest.raises(StageError, match="ExactDocuments.text takes one of 'raw', 'normalised'"):
+    with pytest.raises(StageError, match="ExactDocuments.text takes one of 'raw', 'normalised', 'without-space'"):
         lc.dedup.ExactDocuments(text="NFC")
+
+
+@given(st.lists(st.none() | st.text(alphabet="ab \n\t\u00a0\u3000\u200b", max_size=4), max_size=20))
+def test_texts_without_space_are_equal_where_their_other_characters_are(texts):
+    table = pa.table({"id": [f"{at:02d}" for at in range(len(texts))], "text": pa.array(texts, pa.string())})
+    stage = lc.dedup.ExactDocuments(text="without-space")
+    removed = stage.resolve(stage.sketch(table)).to_pylist()
+    bare = ["".join(each for each in text or "" if not each.isspace()) for text in texts]
+    expected = {f"{at:02d}": f"{bare.index(one):02d}" for at, one in enumerate(bare) if bare.index(one) != at}
+    assert {row["id"]: row["kept_id"] for row in removed} == expected
+
+
+def test_documents_are_compared_by_another_column_before_they_have_a_text():
+    digests = ["sha1:A", "sha1:B", "sha1:A", None, None]
+    crawl = lc.Crawl(Dataset.from_dict({"id": list("abcde"), "digest": digests})) | lc.dedup.ExactDocuments(
+        column="digest"
+    )
+    assert crawl.data["id"][:] == ["a", "b", "d", "e"]
+    assert str(crawl.why("c")) == "c: removed at exact_documents, rule same_digest: a duplicate of a"
+    with pytest.raises(StageError, match="exact_documents needs a column 'checksum'"):
+        lc.dedup.ExactDocuments(column="checksum").sketch(pa.table({"id": ["a"], "text": ["x"]}))
+
+
+def test_the_column_is_a_setting_only_where_it_is_another():
+    assert "column" not in lc.dedup.ExactDocuments().settings()
+    assert lc.dedup.ExactDocuments().hashed() == {"text": "raw", "code_version": "2"}
+    other = lc.dedup.ExactDocuments(column="digest")
+    assert (other.settings()["column"], other.hashed()["column"]) == ("digest", "digest")
 
 
 def test_an_index_of_raw_texts_is_not_one_of_normalised_ones(tmp_path):

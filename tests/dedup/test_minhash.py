@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import re
+from dataclasses import replace
 
 import datasketch
 import numpy as np
@@ -268,6 +269,20 @@ def test_the_curve_is_drawn():
     assert [line.get_label() for line in axes.lines] == ["14 bands of 8", "450 bands of 20"]
 
 
+def test_only_the_beginning_of_a_text_is_compared():
+    head = " ".join(WORDS)
+    table = pa.table({"id": ["a", "b", "c"], "text": [head, f"{head} and an end", "é" * 9]})
+    stage = MinHash(bands=4, rows=2, ngram=2, unit="word", max_characters=len(head))
+    assert stage.removals(stage.sketch(table))["kept_id"].to_pylist() in (["a"], ["b"])
+    cut = pa.array([text[: len(head)] for text in table["text"].to_pylist()])
+    assert (stage.signatures(table["text"]) == replace(stage, max_characters=None).signatures(cut)).all()
+    assert stage.ngrams(f"{head} and an end") == stage.ngrams(head)
+    short = replace(stage, max_characters=3)
+    assert short.ngrams("éé é é") == [("ee",)]  # characters, not bytes
+    assert "max_characters" not in MinHash().settings() | MinHash(unit="word").hashed()
+    assert stage.hashed()["max_characters"] == stage.settings()["max_characters"] == len(head)
+
+
 def test_presets_and_thresholds():
     assert MinHash.preset("refinedweb") == MinHash()
     assert (MinHash().bands, MinHash().rows, MinHash().ngram, MinHash().unit) == (450, 20, 5, "token")
@@ -281,7 +296,7 @@ def test_presets_and_thresholds():
     assert MinHash.for_threshold(0.8, false_positive_weight=0.1).bands == weighted.b
     with pytest.raises(StageError, match="no bands for threshold 1.5 and 128 permutations"):
         MinHash.for_threshold(1.5)
-    with pytest.raises(StageError, match="unknown preset 'fine'; known: fineweb, lee2022, refinedweb"):
+    with pytest.raises(StageError, match="unknown preset 'fine'; known: fineweb, finepdfs, lee2022, refinedweb"):
         MinHash.preset("fine")
 
 

@@ -41,6 +41,7 @@ _OF_STAGES = {
     "c4_quality": "raffel2020exploring",
     "fine_web_quality": "penedo2024fineweb",
     "exact_substring": "lee2022deduplicating",
+    "length_mix": "olmo2025olmo3",
     "roll": "buckman2024longcrawl64",
 }
 """BibTeX key of the work that a stage comes from, by stage."""

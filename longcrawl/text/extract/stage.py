@@ -159,7 +159,8 @@ class ExtractText(Edit):
 
     The page's text is extracted from the column ``html``, which is removed, to the column ``text``, formatted by
     :func:`format_text`. If ``html`` is null, there was no page (conversion records of WET files, plain text): the
-    existing text is only formatted.
+    existing text is only formatted. Texts of :class:`~longcrawl.text.ExtractPdf` are not changed, since their
+    ``page_offsets`` count characters.
 
     Documents are removed by these rules:
 
@@ -313,7 +314,10 @@ class ExtractText(Edit):
             texts[row], failures[row] = text, failure
             if self.engine == "blocks" and text is not None and len(text) < NEARLY_EMPTY:
                 texts[row] = fill_in(text, pages[row].as_buffer().to_pybytes())
-        formatted = [None if text is None else format_text(text, self.urls, self.max_newlines) for text in texts]
+        formatted = [
+            text if text is None or is_pdf else format_text(text, self.urls, self.max_newlines)
+            for text, is_pdf in zip(texts, _are_pdfs(table), strict=True)
+        ]
         made = with_column(table.drop_columns("html"), "text", pa.array(formatted, kind))
         if self.metadata:
             made = _with_metadata(made, pages, chosen)
@@ -371,6 +375,14 @@ def _with_metadata(table: pa.Table, pages: pa.Array, chosen: npt.NDArray[np.bool
     for name in Metadata._fields:
         table = table.append_column(name, pa.array([getattr(each, name) for each in read], pa.string()))
     return table
+
+
+def _are_pdfs(table: pa.Table) -> list[bool]:
+    """Return for each document whether its text is that of the pages of a PDF."""
+    if "page_offsets" not in table.column_names:
+        return [False] * table.num_rows
+    are: list[bool] = pc.is_valid(table["page_offsets"]).to_pylist()
+    return are
 
 
 def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:

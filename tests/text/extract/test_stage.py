@@ -69,6 +69,12 @@ def outcomes(documents: pa.Table, extraction: lc.text.ExtractText) -> list[str |
     return [text if rule is None else f":{rule}" for text, rule in zip(made["text"].to_pylist(), rules, strict=True)]
 
 
+def test_texts_of_pdfs_are_not_changed():
+    """Their page offsets count characters."""
+    given = table(None, None, text=["One.\n\n\n\nTwo. ", "One.\n\n\n\nTwo. "], page_offsets=[[0, 8], None])
+    assert outcomes(given, lc.text.ExtractText(engine="blocks")) == ["One.\n\n\n\nTwo. ", "One.\n\nTwo."]
+
+
 def running(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
