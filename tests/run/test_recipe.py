@@ -377,7 +377,10 @@ def test_a_preset_that_is_set_replaces_what_presets_are_about(tmp_path):
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
-        ({"min_hash": {"preset": "fine"}}, "'min_hash': unknown preset 'fine'; known: fineweb, finepdfs, lee2022, refinedweb"),
+        (
+            {"min_hash": {"preset": "fine"}},
+            "'min_hash': unknown preset 'fine'; known: fineweb, finepdfs, lee2022, refinedweb",
+        ),
         ({"min_hash": {"preset": ["fineweb"]}}, "'min_hash': unknown preset ['fineweb']; known: fineweb,"),
         ({"min_hash": {"preset": "fineweb", "band": 3}}, "'min_hash' has no field 'band'; known: against,"),
         ({"min_chars": {"preset": "x"}}, "'min_chars' has no field 'preset'; known: n"),

@@ -47,7 +47,8 @@ _workers = Workers()
 class ExtractPdf(Edit):
     r"""Extract text from PDF files: ``content`` (binary) becomes ``text``.
 
-    A row without content keeps its text, and its other columns are null. Pages are read in the order of the file, or by
+    A row without content keeps its text, and its other columns are null; web pages among the documents are for a later
+    ``extract_text``, which does not change texts of PDFs. Pages are read in the order of the file, or by
     columns if the file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents
     are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
     joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
@@ -160,7 +161,9 @@ class ExtractPdf(Edit):
         ]
         for name, column_type in columns.items():
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
-        return made, self._checks(pc.binary_length(contents), read, texts)
+        pages = zip(texts, _are_pages(table), strict=True)
+        lengths = pa.array([None if is_page else len(text or "") for text, is_page in pages], pa.int64())
+        return made, self._checks(pc.binary_length(contents), read, lengths)
 
     def queue(self, before: pa.Table, after: pa.Table, rules: pa.Array) -> dict[str, pa.Table]:
         """Return documents with pages for OCR, and those whose file was cut, see :mod:`longcrawl.core.queues`."""
@@ -244,8 +247,8 @@ class ExtractPdf(Edit):
             "pdf_producer": read.producer,
         }
 
-    def _checks(self, sizes: pa.Array, read: "list[ReadPdf | None]", texts: list[str | None]) -> list[Check]:
-        """Return the checks in order of precedence.
+    def _checks(self, sizes: pa.Array, read: "list[ReadPdf | None]", lengths: pa.Array) -> list[Check]:
+        """Return the checks in order of precedence; ``lengths`` of texts are null for pages without a text so far.
 
         The value of a document stopped at a limit is the limit, as its full amount is unknown.
         """
@@ -278,7 +281,6 @@ class ExtractPdf(Edit):
         if self.on_scanned != "keep":
             checks.append(_at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most))
         average = measured(lambda each: each.characters_per_page)
-        lengths = pa.array([len(text or "") for text in texts], pa.int64())
         return [
             *checks,
             _at_least("pdf_few_characters", average, self.min_characters_per_page),
@@ -398,6 +400,14 @@ def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
     texts = column(table, "text", ExtractPdf.name)
     kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
     return valid_texts(texts, ExtractPdf.name).to_pylist(), kind
+
+
+def _are_pages(table: pa.Table) -> list[bool]:
+    """Return for each document whether it has HTML."""
+    if "html" not in table.column_names:
+        return [False] * table.num_rows
+    are: list[bool] = pc.is_valid(table["html"]).to_pylist()
+    return are
 
 
 def _are_cut(table: pa.Table) -> list[bool]:

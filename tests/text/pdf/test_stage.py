@@ -80,6 +80,7 @@ def test_rows_without_a_file_keep_their_text(book):
     assert second["text"].startswith("pagea00")
     assert rules(None, columns={"text": ["given"]}) == [None]
     assert rules(None) == ["no_text"]
+    assert rules(None, None, columns={"html": ["<p>a page</p>", None]}) == [None, "no_text"]
 
 
 def test_each_rule_has_its_documents(make_pdf, book, scan):
