@@ -1,19 +1,23 @@
 """Which long documents the compression ratio, lexical dependency and length choose, and how often they agree.
 
     python benchmarks/long_choices.py --documents ../shared/data/long.jsonl.zst --read 400
+    longcrawl run finepdfs --out pdfs --set source.data_dir=../shared/data/pdf
+    python benchmarks/long_choices.py --documents pdfs/parquet --read 400
 
-Each chooses three fifths of the documents of each language: GzipRatio those between its quantiles 0.2 and 0.8,
-LexicalDependency those with the highest score, learnt from all of them, and length those with the most bytes. Agreement
-is the share of documents that two choose alike, both kept or both removed; independent choices agree on 0.52. Kinds of
-documents follow, then the speed of GzipRatio in CPU time of one process, and ten documents about which ratio and score
-disagree: the five with the highest scores that the ratio removes, and the five with the lowest that it keeps, one of
-each family. ``--read`` prints that many characters from the middle of each. The last line is the agreement of ratio and
-score.
+Documents are those of a file of JSON lines, or of the parquet files of a run, of 32,768 bytes or more. Each chooses
+three fifths of the documents of each language: GzipRatio those between its quantiles 0.2 and 0.8, LexicalDependency
+those with the highest score, learnt from all of them, and length those with the most bytes. Agreement is the share of
+documents that two choose alike, both kept or both removed; independent choices agree on 0.52. Kinds of documents
+follow, then the speed of GzipRatio in CPU time of one process, ten documents about which ratio and score disagree (the
+five with the highest scores that the ratio removes, and the five with the lowest that it keeps, one of each family),
+and, of a run, all about which any two disagree. ``--read`` prints that many characters from the middle of each. The
+last line is the agreement of ratio and score.
 """
 
 import argparse
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from _measures import best
 from _needed import lacks, shared
 from long_range import rows
@@ -40,11 +45,12 @@ def main() -> None:
     asked = given.parse_args()
     if lacks("--documents LONG", asked.documents):
         return
-    documents = list(rows(asked.documents))
+    stage = lc.long.GzipRatio(low_quantile=LOW, high_quantile=HIGH, min_documents=1)
+    found = rows(asked.documents) if asked.documents.is_file() else rows_of_run(asked.documents)
+    documents = [row for row in found if len(row["text"].encode()) >= stage.min_bytes]
     texts = pa.array([row["text"] for row in documents], pa.large_string())
     named = [row["id"] for row in documents], texts, [row["lang"] for row in documents]
     crawl = lc.Crawl(pa.table(named, ["id", "text", "language"]))
-    stage = lc.long.GzipRatio(low_quantile=LOW, high_quantile=HIGH, min_documents=1)
     middle = crawl | stage
     scored = crawl | lc.long.LexicalDependency(train_documents=None)
     measures = {
@@ -63,7 +69,16 @@ def main() -> None:
     taken = best(lambda: stage.measures(texts), asked.repeats)
     print(f"{texts.nbytes / taken / 1e6:.1f} MB/s on one core, {texts.nbytes / 1e6:.0f} MB in {len(texts)} documents")
     show_disagreement(stage, documents, measures, chosen, asked.read)
+    if asked.documents.is_dir():
+        show_choices(documents, measures, chosen, asked.read)
     print(f"long_choices ratio={agreement(chosen['ratio'], chosen['score']):.3f}")
+
+
+def rows_of_run(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a run as rows of the JSON lines."""
+    for file in sorted(folder.glob("*.parquet")):
+        for row in pq.read_table(file, columns=["id", "text", "url", "language", "mime"]).to_pylist():
+            yield row | {"lang": row["language"], "kind": row["mime"], "title": row["url"]}
 
 
 def highest(values: Any, languages: Any) -> Any:
@@ -132,10 +147,24 @@ def show_disagreement(
             (bare,) = stage.measures(pa.array([without_furniture(row["text"])], pa.large_string())).to_pylist()
             found = f"ratio {measures['ratio'][place]:.2f}, {bare:.2f} without page headers, footers and indentation"
             found += f", score {measures['score'][place]:.3f}"
-            print(f"{name}: {row['kind']}, {found}, {row['n_tokens']:,} tokens, {row['title']!r}")
-            if characters:
-                start = len(row["text"]) // 2
-                print(f"    {row['text'][start : start + characters]!r}")
+            print(f"{name}: {row['kind']}, {found}, {len(row['text'].encode()):,} bytes, {row['title']!r}")
+            show_middle(row["text"], characters)
+
+
+def show_choices(documents: Any, measures: dict[str, Any], chosen: dict[str, Any], characters: int) -> None:
+    """Print each document that not all choose alike, with its measures and those that keep it."""
+    for place, row in enumerate(documents):
+        kept_by = [name for name, mask in chosen.items() if mask[place]]
+        if 0 < len(kept_by) < len(chosen):
+            found = ", ".join(f"{name} {values[place]:,.3f}" for name, values in measures.items())
+            print(f"{' and '.join(kept_by)} keep: {row['title']!r}, {found}")
+            show_middle(row["text"], characters)
+
+
+def show_middle(text: str, characters: int) -> None:
+    if characters:
+        start = len(text) // 2
+        print(f"    {text[start : start + characters]!r}")
 
 
 if __name__ == "__main__":
