@@ -157,7 +157,7 @@ class MinHash(TokenizerStage, NearDuplicates):
     def for_threshold(
         cls, threshold: float, permutations: int = 128, false_positive_weight: float = 0.5, **fields: Any
     ) -> "MinHash":
-        """Return a stage with the bands that datasketch's optimiser chooses for a similarity threshold.
+        """Return a stage with the bands of the least weighted error for a similarity threshold, as in datasketch.
 
         >>> curve = MinHash.for_threshold(0.8, unit="word").curve
         >>> curve.bands, curve.rows
@@ -267,8 +267,16 @@ class MinHash(TokenizerStage, NearDuplicates):
 
         Each equals ``datasketch.MinHash(num_perm=stage.permutations, seed=stage.seed, hashfunc=lc.dedup.ngram_hash)``
         updated with ``stage.ngrams(text)``.
+
+        Raises:
+            StageError: datasketch is not installed.
         """
-        from datasketch import MinHash as Sketch
+        try:
+            from datasketch import MinHash as Sketch
+        except ImportError as missing:
+            raise StageError(
+                "to_datasketch makes objects of datasketch, which is not installed: pip install 'longcrawl[datasketch]'"
+            ) from missing
 
         permutations = np.array(make_permutations(self.permutations, self.seed))
         make = partial(Sketch, seed=self.seed, hashfunc=ngram_hash, permutations=permutations, scheme="affine32")

@@ -29,6 +29,8 @@ from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
 _SHOWN = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 _WIDTH = 40
+_QUADRATURE = 200
+"""Points of the quadrature, exact for polynomials of a degree below 400."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +86,36 @@ class SimilarityCurve:
 
 
 def bands_for_threshold(threshold: float, permutations: int, false_positive_weight: float) -> tuple[int, int]:
-    """Return the best (bands, rows) of at most ``permutations`` hash values, as chosen by datasketch's optimiser."""
-    from datasketch import MinHashLSH
+    """Return the (bands, rows) of at most ``permutations`` hash values with the least weighted error.
 
-    weights = (false_positive_weight, 1.0 - false_positive_weight)
-    try:
-        found = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
-    except ValueError as wrong:
+    As in datasketch, the error is the area under the curve below the threshold, where pairs are found wrongly, and the
+    area above it beyond the threshold, where they are missed. For a weight of 1 rows are the most that there are, and
+    datasketch takes the first of several that its floats cannot tell apart.
+
+    Raises:
+        StageError: a number is out of range.
+
+    >>> bands_for_threshold(0.8, 128, 0.5)
+    (9, 13)
+    """
+    if permutations < 2 or not (0 <= threshold <= 1 and 0 <= false_positive_weight <= 1):
         raise StageError(
-            f"no bands for threshold {threshold} and {permutations} permutations ({wrong}): take a threshold and a "
-            "false_positive_weight between 0 and 1, and 2 or more permutations"
-        ) from wrong
-    return found.b, found.r
+            f"no bands for threshold {threshold}, {permutations} permutations and false_positive_weight "
+            f"{false_positive_weight}: take the first and the last between 0 and 1, and 2 or more permutations"
+        )
+    # Gauss-Legendre quadrature on both sides of the threshold.
+    points, weights = np.polynomial.legendre.leggauss(_QUADRATURE)
+    below, beyond = threshold * (points + 1) / 2, threshold + (1 - threshold) * (points + 1) / 2
+    best, least = (0, 0), np.inf
+    for bands in range(1, permutations + 1):
+        for rows in range(1, permutations // bands + 1):
+            curve = SimilarityCurve(bands, rows)
+            wrong = weights @ curve(below) * threshold / 2
+            missed = weights @ (1 - curve(beyond)) * (1 - threshold) / 2
+            error = float(false_positive_weight * wrong + (1 - false_positive_weight) * missed)
+            if error < least:
+                best, least = (bands, rows), error
+    return best
 
 
 RPV2_BANDS = {

@@ -288,13 +288,13 @@ def test_presets_and_thresholds():
     assert (MinHash().bands, MinHash().rows, MinHash().ngram, MinHash().unit) == (450, 20, 5, "token")
     assert MinHash.preset("lee2022", verify=None) == MinHash(unit="word")
     assert MinHash.preset("fineweb", seed=3).seed == 3
-    for threshold, permutations in ((0.8, 128), (0.5, 64)):
+    for threshold, permutations in ((0.8, 128), (0.5, 64), (0.95, 200), (0.3, 16)):
         theirs = datasketch.MinHashLSH(threshold=threshold, num_perm=permutations)
         stage = MinHash.for_threshold(threshold, permutations, unit="word")
         assert (stage.bands, stage.rows) == (theirs.b, theirs.r)
     weighted = datasketch.MinHashLSH(threshold=0.8, num_perm=128, weights=(0.1, 0.9))
     assert MinHash.for_threshold(0.8, false_positive_weight=0.1).bands == weighted.b
-    with pytest.raises(StageError, match="no bands for threshold 1.5 and 128 permutations"):
+    with pytest.raises(StageError, match="no bands for threshold 1.5, 128 permutations"):
         MinHash.for_threshold(1.5)
     with pytest.raises(StageError, match="unknown preset 'fine'; known: fineweb, finepdfs, lee2022, refinedweb"):
         MinHash.preset("fine")
