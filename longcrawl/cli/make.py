@@ -19,6 +19,7 @@ from longcrawl.cli.commands import (
     set_option,
     stoppable,
 )
+from longcrawl.core.kinds import EngineName
 from longcrawl.errors import LongCrawlError, RunError, StageError
 
 TextField = Annotated[str, option("The field that has the texts of documents that are not a crawl.", metavar="NAME")]
@@ -89,7 +90,6 @@ def _open_texts(name: str, text_field: str) -> "lc.Crawl":
 
 
 RecipeName = Annotated[str, argument("A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", "RECIPE")]
-EngineName = Literal["local", "shared", "spark"]
 Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, such as source.data_dir=release.")]
 
 
@@ -162,6 +162,7 @@ def plan(
     cores: Annotated[
         int | None, option("Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
     ] = None,
+    engine: Annotated[EngineName | None, option("With --cores: engine of the run; shared by default.")] = None,
     overrides: Overrides = None,
 ) -> None:
     """Estimate a run from a sample.
@@ -174,12 +175,14 @@ def plan(
         check_place(save)
     if files is not None and cores is None:
         raise RunError("--files is for the estimate of a cluster: name its cores too, such as --cores 4096")
+    if engine is not None and cores is None:
+        raise RunError(f"--engine {engine} is for the estimate of a cluster: name its cores too, such as --cores 64")
     if save is not None and cores is not None:
         raise RunError("--save is for a plan that a run is compared with, not for one of a cluster: leave it out")
     settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
     with stoppable():
         if cores is not None:
-            answer(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
+            answer(lc.plan_cluster(recipe, files=files, cores=cores, engine=engine or "shared", **settings))
             return
         made = lc.plan(recipe, **settings)
     answer(made)

@@ -4,6 +4,9 @@ A class is imported on first use. Each class decorated with ``@stage``, ``@sourc
 ``@shard_format`` needs one line here; ``tests/core/test_kinds.py`` finds missing and wrong lines.
 """
 
+from typing import Literal
+
+EngineName = Literal["local", "shared", "spark"]
 SOURCES = {
     "composed": "longcrawl.formats.buckets.source:ComposedSamples",
     "datatrove": "longcrawl.formats.shards.source:Datatrove",

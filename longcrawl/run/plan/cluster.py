@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from operator import itemgetter
 from pathlib import Path
+from typing import get_args
 
 from longcrawl.core.display import Column, Table, Tabular, percent
+from longcrawl.core.kinds import EngineName
 from longcrawl.core.outputs import Output, are_shuffled
 from longcrawl.core.stages import SpanSurvey, Stage
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
-from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size
+from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size, what_narrows
 from longcrawl.run.plan.run_plan import ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
 CONSTANTS = {
-    "task_seconds": 0.049,
+    "local_task_seconds": 0.000_25,
+    "shared_task_seconds": 0.002,
+    "spark_task_seconds": 0.049,
     "task_memory": float(2 << 30),
     "partition_bytes": float(256 << 20),
     "row_seconds": 5e-6,  # an id, a hash or an order
@@ -74,12 +78,15 @@ class ClusterPlan(Tabular):
     sample: str
     files: int
     cores: int
+    engine: EngineName
     rows: tuple[ClusterRow, ...]
     """Rows of the plan, with the source first and the engine's own tasks last."""
     longest: Estimate
     """Core seconds of the longest file over all stages, judged by the files that were read."""
     written: Estimate | None
     """Size of the output in bytes, or None if no document of the sample reached it."""
+    disk: Estimate
+    """Bytes of the run's folder at its fullest, with the output, without ledger and saved indexes."""
 
     @property
     def core_hours(self) -> Estimate:
@@ -133,8 +140,8 @@ class ClusterPlan(Tabular):
     def _words(self) -> Iterator[str]:
         name, share = self.decides
         yield (
-            f"{self.recipe} over {self.files:,} files on {self.cores:,} cores, estimated from {self.sample}; exchanges "
-            "by the constants in docs/plan.md"
+            f"{self.recipe} over {self.files:,} files on {self.cores:,} cores with the engine {self.engine}, estimated "
+            f"from {self.sample}; exchanges by the constants in docs/plan.md"
         )
         yield f"core-hours: {interval(self.core_hours, _few)}"
         waiting = [("in one task", self.alone), ("the longest file", self.longest)]
@@ -153,6 +160,8 @@ class ClusterPlan(Tabular):
             )
         else:
             yield f"output: {interval(self.written, size)}"
+        yield f"disk at its fullest: {interval(self.disk, size)}"
+        yield from what_narrows({"core-hours": self.core_hours, "output": self.written, "disk": self.disk})
         yield f"decides: {name}, {percent(share)} of the wall hours"
 
 
@@ -161,6 +170,7 @@ def plan_cluster(
     *,
     cores: int,
     files: int | None = None,
+    engine: EngineName = "shared",
     parts: int = 8,
     documents: int = 4000,
     seed: int = 0,
@@ -176,14 +186,17 @@ def plan_cluster(
         recipe: a recipe in any form that :func:`longcrawl.run` takes.
         cores: number of cores of the cluster, each as fast as one of this machine.
         files: number of input files of the run, similar to those of the source; None for the files of the source.
+        engine: engine of the run: "local" (one machine), "shared" or "spark".
         parts: number of files to sample; this and all others as for :func:`longcrawl.plan`.
         documents: number of documents to draw from them.
         seed: seed of the draws.
         overrides: ``PATH=VALUE``.
 
     Raises:
-        RunError: ``cores`` or ``files`` is too small, or the sample has no documents.
+        RunError: ``cores`` or ``files`` is too small, the engine is unknown, or the sample has no documents.
     """
+    if engine not in get_args(EngineName):
+        raise RunError(f"unknown engine {engine!r}; known: {', '.join(get_args(EngineName))}")
     if cores < 1 or (files is not None and files < 1):
         given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
         raise RunError(f"--files and --cores take 1 or more, got {given}")
@@ -194,10 +207,12 @@ def plan_cluster(
     named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
     sizes = among.drawn.totals
     longest = float(sizes.max() / max(sizes.mean(), 1.0))
-    return extrapolate(named, chosen, files=among.parts, cores=cores, longest=longest)
+    return extrapolate(named, chosen, files=among.parts, cores=cores, engine=engine, longest=longest)
 
 
-def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, longest: float = 1.0) -> ClusterPlan:
+def extrapolate(
+    scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, engine: EngineName = "shared", longest: float = 1.0
+) -> ClusterPlan:
     """Convert a plan of ``files`` files to one for ``cores`` cores; ``longest`` is a multiple of the mean file."""
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
@@ -210,8 +225,8 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
     if plan.written is not None:
         rows.append(_output_row(plan, recipe.output, shuffled=are_shuffled(stages)))
     each = _sum(row.seconds for row in rows).scaled(longest / files)
-    rows.append(_engine_row(rows, stages[: len(measured)], files))
-    return ClusterPlan(plan.recipe, plan.sample, files, cores, tuple(rows), each, plan.written)
+    rows.append(_engine_row(rows, stages[: len(measured)], files, engine))
+    return ClusterPlan(plan.recipe, plan.sample, files, cores, engine, tuple(rows), each, plan.written, plan.disk)
 
 
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
@@ -261,7 +276,7 @@ def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
     return row
 
 
-def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int) -> ClusterRow:
+def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int, engine: EngineName) -> ClusterRow:
     """Return the overhead of starting tasks: one for each file and segment, and those of exchanges."""
     segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages)
     sent = [row.shuffled for row in rows if row.shuffled.value]
@@ -271,7 +286,7 @@ def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int)
         for ends in zip(*((each.value, each.low, each.high) for each in sent), strict=True)
     ]
     tasks = Estimate(*counts) if counts else exact(float(files * segments))
-    return ClusterRow(ENGINE, None, _times(tasks, "task_seconds"))
+    return ClusterRow(ENGINE, None, _times(tasks, f"{engine}_task_seconds"))
 
 
 def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:

@@ -42,6 +42,8 @@ STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
 UNSEEN_CASES = 2
 """Number of unseen cases per estimate that an interval allows for."""
+_WIDE = 4.0
+"""Ratio of the ends of an interval from which a plan advises a larger sample."""
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
 FILES = 200
@@ -611,6 +613,14 @@ def _words(plan: Plan) -> Iterator[str]:
         yield f"output: {interval(plan.written, size)}"
     yield f"all stages: {interval(plan.seconds, duration)} of a core"
     yield f"disk at its fullest: {interval(plan.disk, size)}"
+    yield from what_narrows({"tokens": plan.tokens, "output": plan.written, "disk": plan.disk})
+
+
+def what_narrows(figures: Mapping[str, Estimate | None]) -> Iterator[str]:
+    """Yield a sentence about the figures whose interval is wide, if there are any."""
+    wide = [name for name, each in figures.items() if each is not None and each.high > _WIDE * max(each.low, 1e-9)]
+    if wide:
+        yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): more --parts and --documents"
 
 
 def interval(estimate: Estimate, show: Callable[[float], str]) -> str:

@@ -19,7 +19,9 @@ from longcrawl.run.recipe import Recipe, parse_recipe
 ROOT = Path(__file__).parents[3]
 MILLION = 1_000_000
 BY_HAND = {
-    "task_seconds": (100, "ms"),
+    "local_task_seconds": (50, "ms"),
+    "shared_task_seconds": (100, "ms"),
+    "spark_task_seconds": (200, "ms"),
     "partition_bytes": (100, "MiB"),
     "row_seconds": (2, "µs"),
     "row_bytes": (16, "B"),
@@ -113,15 +115,24 @@ def test_figures_are_those_computed_by_hand():
     name, share = made.decides
     assert (name, share) == ("min_hash", pytest.approx(65.216 / (spread / 100 + 0.28 + longest)))
     shown = str(made)
-    assert "small over 1,000 files on 100 cores, estimated from a sample; exchanges by the constants" in shown
+    assert "small over 1,000 files on 100 cores with the engine shared, estimated from a sample;" in shown
     assert "core-hours: 3.4" in shown
     assert (
         "wall: 2.41 min (2.4 min to 2.41 min) = all cores 2.02 min + in one task 0.28 s + the longest file 23 s"
         in shown
     )
     assert "shuffled: 2.32 GB" in shown
+    assert "disk at its fullest: 8 GB" in shown
     assert "peak memory of a task: 2.15 GB, every stage" in shown
     assert shown.endswith("decides: min_hash, 45.1 % of the wall hours")
+
+
+@pytest.mark.parametrize(("engine", "seconds"), [("local", 0.05), ("shared", 0.1), ("spark", 0.2)])
+def test_tasks_cost_what_those_of_the_engine_do(engine, seconds):
+    recipe = recipe_of("shuffle")
+    figures = ((1.0 * MILLION, 3600.0, 0.0), (0.5 * MILLION, 10.0, 0.0), (0.5 * MILLION, 100.0, 2e9))
+    made = extrapolate(scaled(recipe, *figures), recipe, files=1000, cores=100, engine=engine)
+    assert only(made.rows[-1].seconds) == pytest.approx(seconds * (1000 * (1 + 2) + 1 + 20))
 
 
 def test_the_union_find_holds_numbers_and_decides_where_cores_are_many():
@@ -220,7 +231,10 @@ def test_more_files_have_more_of_what_the_sample_has(recipe):
 def test_the_command_line_has_files_and_cores(recipe):
     command = ["plan", recipe, "--documents", "80", "--files", "90000", "--cores", "4096"]
     shown = CliRunner().invoke(app, command, catch_exceptions=False).output
-    assert "planned over 90,000 files on 4,096 cores, estimated from 80 documents of 4 files" in shown
+    assert (
+        "planned over 90,000 files on 4,096 cores with the engine shared, estimated from 80 documents of 4 files"
+        in shown
+    )
     for said in ("core-hours: ", "wall: ", "shuffled: ", "peak memory of a task: ", "output: ", "decides: "):
         assert f"\n{said}" in shown
     assert "memory of a task" in shown.splitlines()[0]
@@ -231,6 +245,7 @@ def test_the_command_line_has_files_and_cores(recipe):
     [
         (["--files", "9"], "--files is for the estimate of a cluster: name its cores too, such as --cores 4096"),
         (["--cores", "9", "--save", "p.json"], "--save is for a plan that a run is compared with"),
+        (["--engine", "spark"], "--engine spark is for the estimate of a cluster: name its cores too"),
         (["--cores", "0"], "--files and --cores take 1 or more, got --cores 0"),
         (["--cores", "9", "--files", "-3"], "--files and --cores take 1 or more, got --files -3 and --cores 9"),
         (["--cores", "9", "--files", "3"], "--files 3 is less than the 4 files that were sampled: sample fewer"),
