@@ -122,10 +122,13 @@ def _work_on(
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         # List the folder: on a shared file system, a machine may cache for a while that a file does not exist.
-        with engine.hold(folder / WORK, lambda: MANIFEST in files.names_in(folder)) as leading:
-            if leading is not None:
-                with compiling_ahead(recipe, folder / WORK):
-                    return _finish(recipe, folder, leading, plan)
+        is_led = True
+        while is_led:  # again after the lead was lost
+            with engine.hold(folder / WORK, lambda: MANIFEST in files.names_in(folder)) as leading:
+                is_led = leading is not None
+                if leading is not None:
+                    with compiling_ahead(recipe, folder / WORK):
+                        return _finish(recipe, folder, leading, plan)
         inputs.reject_other_contents(folder, recipe)
         return read_manifest(folder), {}
     except OSError as failed:

@@ -44,9 +44,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def submit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"LONGCRAWL_VENV": str(Path(sys.executable).parent.parent)}
+    environment |= variables | {"LONGCRAWL_VENV": str(Path(sys.executable).parent.parent)}
     script = shutil.copy(SCRIPT, folder / "bin" / "slurm_script")  # as slurmd does
     command = ["bash", script, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -63,6 +63,16 @@ def test_the_batch_script_runs_a_recipe_by_two_processes(folder, longcrawl, monk
         == 0
     )
     assert (folder / "run" / "manifest.json").read_bytes() == (folder / "alone" / "manifest.json").read_bytes()
+
+
+def test_a_batch_script_that_is_stopped_is_queued_again(folder):
+    (folder / "bin" / "srun").write_text("#!/bin/bash\nexit $ENDS\n")
+    (folder / "bin" / "scontrol").write_text("#!/bin/bash\necho $@ >> queued\n")
+    (folder / "bin" / "scontrol").chmod(0o755)
+    for ends in ("0", "1", "130"):
+        assert submit(folder, "recipe.yaml", "run", ENDS=ends, SLURM_JOB_ID="7").returncode == int(ends)
+        assert (folder / "queued").exists() is (ends == "130")
+    assert (folder / "queued").read_text() == "requeue 7\n"
 
 
 def test_the_batch_script_says_what_it_takes(folder):

@@ -293,6 +293,10 @@ SETTLES = 2.0
 """Seconds after which a lock taken in an object store, which cannot rename, is checked again."""
 
 
+class LostLeadError(RunError):
+    """Another process leads the run now."""
+
+
 class Hold:
     """Hold on the ``work`` folder of a run, valid as long as this process owns the lock in it."""
 
@@ -300,13 +304,12 @@ class Hold:
         self._heartbeat, self._work, self._looked = heartbeat, work, time.monotonic()
 
     def check(self) -> None:
-        """Raise a RunError unless this process still owns the lock."""
+        """Raise a LostLeadError unless this process still owns the lock."""
         self._looked = time.monotonic()
         if not self._heartbeat.holds(self._work / LOCK):
-            raise RunError(
+            raise LostLeadError(
                 "this process did not renew its lock for so long that another one leads the run in "
-                f"{name_of(self._work.parent)} now, and it has stopped: wait for that one, or with --engine shared "
-                "type the same command again to help it"
+                f"{name_of(self._work.parent)} now, and it has stopped: wait for that one"
             )
 
     def pass_on(self, results: Generator[R, None, None]) -> Iterator[R]:

@@ -31,7 +31,7 @@ from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError, show
 from longcrawl.io.files import PARTIAL, partial_path, publish, url_of, whole_file, write_text
 from longcrawl.io.structured import Marker
-from longcrawl.run.engines.hold import BEAT, LOCK, STALE, Heartbeat, Hold, Watched, read_owner
+from longcrawl.run.engines.hold import BEAT, LOCK, STALE, Heartbeat, Hold, LostLeadError, Watched, read_owner
 from longcrawl.run.engines.local import answer, pack, result_of, unpack
 
 T = TypeVar("T")
@@ -67,6 +67,8 @@ class Shared:
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
         """Lead the run, or help the leading process; yield None once that one has finished the run.
 
+        A process that loses the lead, as its disk or machine hung, ends the ``with`` block: hold again, to help.
+
         Raises:
             RunError: the leading process has failed, or the run is in an object store.
         """
@@ -81,6 +83,8 @@ class Shared:
             leads = self._work_until_it_leads(is_finished)
             try:
                 yield self if leads else None
+            except LostLeadError:
+                show("another process leads this run now, as this one showed no progress; this one helps", error=True)
             except Exception as failed:
                 if self._heartbeat.holds(work / LOCK):
                     write_text(work / FAILED, str(failed))
