@@ -1,6 +1,7 @@
 """Lines of a page in reading order, from words with boxes."""
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -8,7 +9,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT, compose_forms, logical_pieces
+from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT, compose_forms, right_to_left_lines
 from longcrawl.text.pdf.words import HYPHEN_MARKS, Words
 
 _COLUMN_GAP = 1.4
@@ -64,7 +65,11 @@ def page_lines(words: Words) -> list[Line]:
     """Return the lines of a page in reading order."""
     if not len(words.starts):
         return []
-    return reading_order(_upright(list(_segments(words))))
+    lines = _upright(list(_segments(words)))
+    if words.is_right_to_left:
+        # Mirrored, so that the first column and the beginning of a line are on the left as elsewhere.
+        lines = [Line(line.text, -line.right, line.bottom, -line.left, line.top) for line in lines]
+    return reading_order(lines)
 
 
 def _segments(words: Words) -> Iterator[Line]:
@@ -86,24 +91,22 @@ def _segments(words: Words) -> Iterator[Line]:
         np.maximum.reduceat(top, firsts).tolist(),
         strict=True,
     )
+    spans = zip(starts[firsts].tolist(), stops[lasts].tolist(), boxes, strict=True)
     if words.characters is None:
-        for start, stop, box in zip(starts[firsts].tolist(), stops[lasts].tolist(), boxes, strict=True):
+        for start, stop, box in spans:
             yield Line(spelled(text[start:stop]), *box)
         return
-    is_mostly = _right_to_left_share(text) > 0.5
-    done = -1
-    for start, stop, box in zip(starts[firsts].tolist(), stops[lasts].tolist(), boxes, strict=True):
-        begin, end = text.rfind("\n", 0, start) + 1, text.find("\n", start)
-        if begin == done:
-            continue
-        whole = text[begin : end if end >= 0 else None]
-        if RIGHT_TO_LEFT.search(whole) and (is_mostly or _right_to_left_share(whole) > 0.5):
-            done = begin
-            found = words.characters[begin : begin + len(whole)].tolist()
-            for piece, around in logical_pieces(whole, found, _COLUMN_GAP):
+    lines = [found.span() for found in re.finditer(r"[^\n]+", text) if RIGHT_TO_LEFT.search(found[0])]
+    boxed = [(text[begin:end], words.characters[begin:end]) for begin, end in lines]
+    found = deque(zip(lines, right_to_left_lines(boxed, _COLUMN_GAP, is_mostly=words.is_right_to_left), strict=True))
+    done = 0
+    for start, stop, box in spans:
+        while found and found[0][0][0] <= start:
+            (_, done), pieces = found.popleft()
+            for piece, around in pieces:
                 yield Line(compose_forms(spelled(piece)), *around)
-        else:
-            yield Line(compose_forms(spelled(text[start:stop])), *box)
+        if start >= done:
+            yield Line(spelled(text[start:stop]), *box)
 
 
 def spelled(text: str) -> str:
@@ -115,11 +118,6 @@ def spelled(text: str) -> str:
     if not _PLAIN.fullmatch(text):
         text = text.translate(_SPELLED)
     return " ".join(text.split()) if "  " in text or "\t" in text or not text.isascii() else text
-
-
-def _right_to_left_share(text: str) -> float:
-    letters = sum(map(str.isalpha, text))
-    return len(RIGHT_TO_LEFT.findall(text)) / max(letters, 1)
 
 
 def _upright(lines: list[Line]) -> list[Line]:

@@ -1,19 +1,51 @@
 """Logical order of lines of Arabic and Hebrew, from the places of their characters.
 
-PDFium returns such lines in logical order, but turns Latin words inside them ("js.Node"), orders words around them
-wrongly, and puts a character of a neighbouring run in front of them.
+PDFium returns such lines in logical order, but turns Latin words inside them ("js.Node") and ligatures, orders words
+around them wrongly, breaks lines at marks, and leaves out the zero-width non-joiners of Persian words.
 """
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _PRESENTATION_FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]+")
-_LEFT_TO_RIGHT_RUN = re.compile("(?:D[DLN]*)?L(?:[DLNS]*[DL])?|D(?:[DN]*D)?")
-"""Matches a run that is read from left to right, in a line of classes, see :func:`_class_of`."""
-_SPACE_GAP = 0.25
+
+_SPACE_GAP = 0.15
 """Gap between characters, in line heights, that is a space even without one in the file."""
+_SAME_ROW = 0.55
+"""Share of the height that characters of a line have in common."""
+
+_JOINS_NEXT = re.compile(
+    "[\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f\u0678-\u0687\u069a-\u06bf\u06c1\u06c2"
+    "\u06cc\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff]"
+)
+"""Matches letters that join the letter after them (Joining_Type D in Unicode's ArabicShaping.txt)."""
+_JOINS_LAST = re.compile("[\u0620\u0622-\u063f\u0641-\u064a\u066e\u066f\u0671-\u06d3\u06fa-\u06fc\u06ff]")
+_NON_JOINER = "\u200c"
+_FREE = 0.02
+"""Space at the left of a letter, in line heights, that no initial or medial form has."""
+_MOST_FREE = 0.3
+"""Share of letters with free space that could join the next, above which a file has no initial and medial forms."""
+
+_STOPS = ".,:;!?\u060c\u061b\u061f\u06d4"
+"""Punctuation that follows a word."""
+_WORD_SIGNS = "\u00ae\u2122"
+_NUMBER_SIGNS = "%\u066a\u2030\u00b0$\u00a3\u00a5\u20ac"
+_LEFT_TO_RIGHT_RUN = re.compile("(?:D[DLNP]*)?L(?:[DLNPS]*[DL])?|D(?:[DNP]*D)?")
+"""Matches a run that is read from left to right, in a line of classes, see :func:`_classes`."""
+_RIGHT_TO_LEFT_RUN = re.compile("R(?:[DNPRS]*R)?")
+_FROM_LEFT, _FROM_RIGHT = re.compile("P$|LP+S+R"), re.compile("^P|RS+P+L")
+"""Stops at the right of a word, in a line that is read from the left as a whole, and at the left of a word."""
+_BRACKETS = {"(": ")", "[": "]", "{": "}", "\u00ab": "\u00bb"}
+_OPENING = {bracket: one for one, other in _BRACKETS.items() for bracket in (one, other)}
+_BRACKET = re.compile(r"[()\[\]{}\u00ab\u00bb]")
+_CLOSES = re.compile(rf"[{re.escape(_STOPS)}()\[\]{{}}\u00ab\u00bb]*(?:\s|$)")
 
 Box = Sequence[float]
 """Left, bottom, right and top in points."""
@@ -28,68 +60,214 @@ def compose_forms(text: str) -> str:
     return _PRESENTATION_FORMS.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
 
 
-def logical_pieces(characters: str, boxes: Sequence[Box], gap: float) -> list[tuple[str, Box]]:
-    """Return the parts of a line of right-to-left text, the rightmost first, each with its box.
+def right_to_left_lines(
+    lines: Iterable[tuple[str, npt.NDArray[np.float32]]], gap: float, *, is_mostly: bool
+) -> list[list[tuple[str, Box]]]:
+    """Return the lines of a page in logical order: for each of PDFium's lines the parts of the lines that begin in it.
 
-    Parts are separated by gaps wider than ``gap`` line heights. Boxes with NaN belong to characters that are not in the
-    file.
+    Parts are separated by gaps wider than ``gap`` line heights, and have boxes; the rightmost part of a line is first.
+    On a page that ``is_mostly`` right-to-left text, a line is read from the right even if it has more Latin letters.
+    Characters have boxes as in :class:`longcrawl.text.pdf.words.Words`; those with NaN are not in the file.
     """
-    units = _units(characters, boxes)
-    pieces: list[list[tuple[str, Box]]] = []
-    for unit in sorted(units, key=lambda unit: -(unit[1][0] + unit[1][2])):
-        before = pieces[-1][-1] if pieces else None
-        if before is None:
-            pieces.append([unit])
-            continue
-        height = max(4.0, unit[1][3] - unit[1][1])
-        free = before[1][0] - unit[1][2]
-        if free > gap * height:
-            pieces.append([unit])
-            continue
-        if free > _SPACE_GAP * height and not before[0].isspace() and not unit[0].isspace():
-            pieces[-1].append((" ", (unit[1][2], unit[1][1], before[1][0], unit[1][3])))
-        pieces[-1].append(unit)
-    found = ((_read(piece), _around([box for text, box in piece if not text.isspace()])) for piece in pieces)
-    return [(text, box) for text, box in found if text]
+    rows = [[row.ordered() for row in begun] for begun in _rows(lines)]
+    pairs = [pair for begun in rows for row in begun for pair in pairwise(row) if _may_join(*pair)]
+    has_forms = sum(_has_free_end(unit) for unit, _ in pairs) <= _MOST_FREE * len(pairs)
+    found = []
+    for begun in rows:
+        pieces = [piece for row in begun for piece in _pieces(row, gap, has_forms=has_forms)]
+        found.append(
+            [(_read(piece, is_mostly=is_mostly), _around(piece)) for piece in pieces if not all(map(_is_space, piece))]
+        )
+    return found
 
 
-def _units(characters: str, boxes: Sequence[Box]) -> list[tuple[str, Box]]:
-    """Return characters with boxes; ligatures, and letters with their marks, are one unit."""
-    units: list[tuple[str, Box]] = []
-    for character, box in zip(characters, boxes, strict=True):
-        if box[0] != box[0] or character in "\r\n":
-            continue
-        ends = units[-1] if units else None
-        if ends and not character.isspace() and (unicodedata.combining(character) or tuple(box) == tuple(ends[1])):
-            units[-1] = (ends[0] + character, ends[1])
+class _Unit(NamedTuple):
+    """A letter with its marks, or a ligature."""
+
+    text: str
+    box: Box
+    ink: tuple[float, float] = (0.0, 0.0)
+    """Left and right edge of what is painted, without the marks."""
+
+    @property
+    def height(self) -> float:
+        return max(4.0, self.box[3] - self.box[1])
+
+
+class _Row:
+    """Characters of a line, which PDFium may have broken or joined with others."""
+
+    def __init__(self, box: Box) -> None:
+        self.bottom, self.top = box[1], box[3]
+        self._units: list[_Unit] = []
+        self._marks: list[tuple[str, float]] = []
+        """Marks, with the middle of each."""
+
+    def holds(self, box: Box) -> bool:
+        common = min(self.top, box[3]) - max(self.bottom, box[1])
+        return common > _SAME_ROW * min(self.top - self.bottom, box[3] - box[1])
+
+    def add(self, unit: _Unit) -> None:
+        last = self._units[-1] if self._units else None
+        if unicodedata.combining(unit.text):
+            self._marks.append((unit.text, sum(unit.ink) / 2))
+        elif last is not None and last.box == unit.box and not unit.text.isspace():
+            self._units[-1] = last._replace(text=_ligature(last.text, unit.text))
         else:
-            units.append((character, box))
-    return units
+            self._units.append(unit)
+
+    def ordered(self) -> list[_Unit]:
+        """Return the units from right to left."""
+        units = sorted(self._units, key=lambda unit: -unit.box[0])
+        for mark, middle in self._marks if units else ():
+            place = min(range(len(units)), key=lambda each: _distance(units[each].box, middle))
+            units[place] = units[place]._replace(text=units[place].text + mark)
+        return units
 
 
-def _read(units: Sequence[tuple[str, Box]]) -> str:
+def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Row]]:
+    """Return the rows that begin in each of PDFium's lines."""
+    found: list[list[_Row]] = []
+    for characters, boxes in lines:
+        begun: list[_Row] = []
+        near = found[-1] if found else []
+        row: _Row | None = None
+        for character, (*box, ink_left, ink_right) in zip(characters, boxes.tolist(), strict=True):
+            # PDFium has spaces without width where a file has moved the pen, and the gap is also there.
+            if box[0] != box[0] or character in "\r\n" or (character.isspace() and box[2] - box[0] < 0.01):
+                continue
+            # A mark may be above the line of its letter.
+            if row is None or not unicodedata.combining(character):
+                row = next((each for each in (*reversed(begun), *reversed(near)) if each.holds(box)), None)
+            if row is None:
+                begun.append(row := _Row(box))
+            row.add(_Unit(character, box, (ink_left, ink_right)))
+        found.append(begun)
+    return found
+
+
+def _ligature(text: str, letter: str) -> str:
+    """Append a letter, or put it in front if the letters only join the other way round, as lam before alef."""
+    is_turned = _JOINS_NEXT.fullmatch(letter) and not _JOINS_NEXT.fullmatch(text[-1])
+    return letter + text if is_turned else text + letter
+
+
+def _pieces(units: list[_Unit], gap: float, *, has_forms: bool) -> list[list[_Unit]]:
+    """Return a row cut at wide gaps, with the spaces and the non-joiners that the file has not."""
+    pieces = [units[:1]]
+    for last, unit in pairwise(units):
+        free = last.box[0] - unit.box[2]
+        between = (unit.box[2], unit.box[1], last.box[0], unit.box[3])
+        if free > gap * unit.height:
+            pieces.append([])
+        elif free > _SPACE_GAP * unit.height and not _is_space(last) and not _is_space(unit):
+            pieces[-1].append(_Unit(" ", between))
+        elif has_forms and _may_join(last, unit) and _has_free_end(last):
+            pieces[-1].append(_Unit(_NON_JOINER, between))
+        pieces[-1].append(unit)
+    return pieces
+
+
+def _is_space(unit: _Unit) -> bool:
+    return unit.text.isspace()
+
+
+def _may_join(unit: _Unit, after: _Unit) -> bool:
+    """Return whether two units that touch are letters that join unless a non-joiner is between them."""
+    last = next((letter for letter in reversed(unit.text) if not unicodedata.combining(letter)), " ")
+    is_near = unit.box[0] - after.box[2] < _SPACE_GAP * unit.height
+    return bool(is_near and _JOINS_NEXT.match(last) and _JOINS_LAST.match(after.text))
+
+
+def _has_free_end(unit: _Unit) -> bool:
+    """Return whether a letter ends before the next one, as only final and isolated forms do."""
+    return unit.ink[0] - unit.box[0] > _FREE * unit.height
+
+
+def _read(units: Sequence[_Unit], *, is_mostly: bool) -> str:
     """Return units, given from right to left, in the order in which they are read."""
-    left_to_right = [text for text, _ in units][::-1]
-    classes = "".join(map(_class_of, left_to_right))
+    texts = [unit.text for unit in reversed(units)]
+    classes = _classes(texts)
+    stops = len(_FROM_LEFT.findall(classes)) - len(_FROM_RIGHT.findall(classes))
+    is_latin = not is_mostly and classes.count("L") > classes.count("R")
+    if "L" in classes and (stops > 0 or (stops == 0 and is_latin)):
+        read, end = [], 0
+        for run in _RIGHT_TO_LEFT_RUN.finditer(classes):
+            read += texts[end : run.start()] + _from_right(texts[run.start() : run.end()], run[0])
+            end = run.end()
+        read += texts[end:]
+    else:
+        read = _from_right(texts, classes)
+    return _with_brackets(" ".join("".join(read).split()))
+
+
+def _from_right(texts: list[str], classes: str) -> list[str]:
+    """Return texts, given from left to right, in the order in which they are read from the right."""
     read: list[str] = []
     end = len(classes)
     for run in reversed(list(_LEFT_TO_RIGHT_RUN.finditer(classes))):
-        read += left_to_right[run.end() : end][::-1] + left_to_right[run.start() : run.end()]
+        stop = run.end() + _closing(texts[run.start() : end], len(run[0]))
+        read += texts[stop:end][::-1] + texts[run.start() : stop]
         end = run.start()
-    read += left_to_right[:end][::-1]
-    return " ".join("".join(read).split())
+    return read + texts[:end][::-1]
+
+
+def _closing(texts: list[str], start: int) -> int:
+    """Return how many brackets from a place on belong to a run that ends there."""
+    one, other = (_OPENING.get(each) for each in (*texts[start : start + 2], "", "")[:2])
+    if sum(text in _OPENING for text in texts[:start]) % 2:
+        return int(one is not None)
+    return 2 if one is not None and one == other and texts[start] != texts[start + 1] else 0
+
+
+def _classes(texts: list[str]) -> str:
+    """Return a class per text: R for right-to-left letters, L for others, D digits, S a space, P a stop, N the rest."""
+    classes = "".join(map(_class_of, texts))
+    for place, text in enumerate(texts):
+        if text in _NUMBER_SIGNS and "D" in classes[max(place - 1, 0) : place + 2]:
+            classes = classes[:place] + "D" + classes[place + 1 :]
+        elif text in _WORD_SIGNS and classes[:place].endswith("L"):
+            classes = classes[:place] + "L" + classes[place + 1 :]
+    return classes
 
 
 def _class_of(text: str) -> str:
-    """Return R for a right-to-left letter, L for another letter, D for a digit, S for a space, N for the rest."""
     first = text[0]
-    if RIGHT_TO_LEFT.match(first):
-        return "D" if first.isdigit() else "R" if first.isalpha() else "N"
-    return "L" if first.isalpha() else "D" if first.isdigit() else "S" if first.isspace() else "N"
+    if first in _STOPS:
+        return "P"
+    if RIGHT_TO_LEFT.match(first) or first == "\u200f":
+        return "D" if first.isdigit() else "R" if first.isalpha() or first == "\u200f" else "N"
+    if first.isalpha() or first == "\u200e":
+        return "L"
+    return "D" if first.isdigit() else "S" if first.isspace() else "N"
 
 
-def _around(boxes: Sequence[Box]) -> Box:
-    if not boxes:
-        return (0.0, 0.0, 0.0, 0.0)
-    lefts, bottoms, rights, tops = zip(*boxes, strict=True)
+def _with_brackets(text: str) -> str:
+    """Turn brackets that are mirrored: one behind a space opens, and one before a space or a stop closes."""
+    opened: list[str] = []
+    begins = 0
+
+    def turned(found: re.Match[str]) -> str:
+        nonlocal begins
+        place, opening = found.start(), _OPENING[found[0]]
+        is_begin = place == begins or text[place - 1].isspace()
+        is_end = _CLOSES.match(text, place + 1) is not None and _OPENING.get(text[place + 1 : place + 2]) != opening
+        is_same = place == begins > 0 and text[place - 1] == found[0]
+        if is_same or (is_begin if is_begin != is_end else opening not in opened):
+            opened.append(opening)
+            begins = place + 1
+            return opening
+        if opening in opened:
+            opened.remove(opening)
+        return _BRACKETS[opening]
+
+    return _BRACKET.sub(turned, text)
+
+
+def _distance(box: Box, place: float) -> float:
+    return max(box[0] - place, place - box[2], 0.0)
+
+
+def _around(units: Sequence[_Unit]) -> Box:
+    lefts, bottoms, rights, tops = zip(*(unit.box for unit in units if not _is_space(unit)), strict=True)
     return (min(lefts), min(bottoms), max(rights), max(tops))

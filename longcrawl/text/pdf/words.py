@@ -50,7 +50,15 @@ class Words(NamedTuple):
     boxes: Numbers
     """Left, bottom, right and top of each word in points, float32, ``(words, 4)``. Height is that of the font."""
     characters: Numbers | None
-    """Boxes of all characters if the page has right-to-left text; those that PDFium has inserted are NaN."""
+    """Boxes of all characters if the page has right-to-left text, and the left and right edge of their ink, float32,
+    ``(characters, 6)``; those that PDFium has inserted are NaN."""
+
+    @property
+    def is_right_to_left(self) -> bool:
+        """Whether more than half of the letters are right-to-left ones."""
+        if self.characters is None:
+            return False
+        return 2 * len(RIGHT_TO_LEFT.findall(self.text)) > sum(map(str.isalpha, self.text))
 
 
 class Page(NamedTuple):
@@ -74,6 +82,7 @@ def bulk(function: Any) -> Any:
 
 
 _loose_box = bulk(pdfium.FPDFText_GetLooseCharBox)
+_ink_box = bulk(pdfium.FPDFText_GetCharBox)
 _map_error = bulk(pdfium.FPDFText_HasUnicodeMapError)
 _unicode = bulk(pdfium.FPDFText_GetUnicode)
 _is_generated = bulk(pdfium.FPDFText_IsGenerated)
@@ -182,10 +191,20 @@ def _words(text: str, codes: npt.NDArray[np.uint32], inked: npt.NDArray[np.bool_
 
 
 def _all_boxes(handle: int | None, count: int) -> Numbers:
-    boxes = character_boxes(handle, range(count))
+    boxes = np.empty((count, 6), np.float32)
+    boxes[:, :4] = character_boxes(handle, range(count))
+    ink = np.zeros((count, 4))
+    deque(map(_ink_box, repeat(handle), range(count), *(_addresses(ink, edge) for edge in range(4))), maxlen=0)
+    boxes[:, 4:] = ink[:, :2]
     generated = np.fromiter(map(_is_generated, repeat(handle, count), range(count)), np.int32, count)
     boxes[generated == 1] = np.nan
     return boxes
+
+
+def _addresses(table: npt.NDArray[np.float64], place: int) -> range:
+    """Return the addresses of a column's values."""
+    start, step = table.ctypes.data + place * table.itemsize, table.strides[0]
+    return range(start, start + step * len(table), step)
 
 
 def character_boxes(handle: int | None, places: Sequence[int]) -> Numbers:

@@ -122,8 +122,24 @@ def test_a_right_to_left_line_is_ordered_by_its_characters():
     text = f"js.Node {hebrew}\r\n"
     # In the file, from the left: Node.js, a space, and the Hebrew letters from the right.
     places = {each: 5 * place for place, each in enumerate(f"{latin} {hebrew[::-1]}")}
-    boxes = np.array([(places.get(each, np.nan), 700, places.get(each, 0) + 5, 710) for each in text], np.float32)
+    lefts = np.array([places.get(each, np.nan) for each in text], np.float32)
+    boxes = np.stack([lefts, lefts * 0 + 700, lefts + 5, lefts * 0 + 710, lefts, lefts + 5], axis=1)
     bounds = np.array([[0, 7], [8, 15]])
     words = np.array([(0, 700, 35, 710), (40, 700, 75, 710)], np.float32)
     found = page_lines(Words(text, bounds[:, 0], bounds[:, 1], words, boxes))
     assert texts(found) == [f"{hebrew} {latin}"]
+
+
+def test_on_a_right_to_left_page_the_right_column_is_first():
+    """Boxes of all lines are mirrored, so that paragraphs and columns begin on the left."""
+    lefts = {"right": 300, "left": 50}
+    lines = [(name, 700 - 12 * number) for number in range(8) for name in lefts]
+    text = "".join("\u05d0\u05d1\u05d2\u05d3\u05d4\u05d5 " * 5 + f"{name[0]}\r\n" for name, _ in lines)
+    size = len(text) // len(lines)
+    edges = np.array([(lefts[name] + 5.0 * (size - place), bottom) for name, bottom in lines for place in range(size)])
+    left, bottom = edges.T.astype(np.float32)
+    boxes = np.stack([left, bottom, left + 5, bottom + 10, left, left + 5], axis=1)
+    starts = np.arange(0, len(text), size)
+    found = page_lines(Words(text, starts, starts + size - 3, boxes[starts, :4], boxes))
+    assert "".join(line.text[-1] for line in found) == "r" * 8 + "l" * 8
+    assert all(line.left == -(lefts["right"] + 5.0 * size + 5) for line in found[:8])
