@@ -59,11 +59,11 @@ class _Objects:
 
 def rescue(data: bytes) -> bytes | None:
     """Return a PDF that opens, or None if the data is encrypted or has no page object."""
-    end = data.rfind(b"endobj") + len(b"endobj")
-    if end < len(b"endobj") or _ENCRYPTED.search(data):
+    if b"endobj" not in data or _ENCRYPTED.search(data):
         return None
+    data = _ended(data)
     objects = _Objects()
-    for found in _OBJECT.finditer(data, 0, end):
+    for found in _OBJECT.finditer(data):
         if len(objects) > _MOST_OBJECTS:
             return None
         number, head = int(found[1]), data[found.end() : found.end() + _HEAD]
@@ -75,7 +75,16 @@ def rescue(data: bytes) -> bytes | None:
             stop = data.find(b"endobj", found.end(), found.end() + _DICTIONARY)
             body = data[found.end() : stop if stop >= 0 else found.end() + _DICTIONARY]
             objects.add(number, found.start(), body.partition(b"stream")[0])
-    return _with_page_tree(data[:end], objects) if objects.pages else None
+    return _with_page_tree(data, objects) if objects.pages else None
+
+
+def _ended(data: bytes) -> bytes:
+    """Return the data up to the end of an object; a stream is ended where it is cut, as its beginning can be read."""
+    end = data.rfind(b"endobj") + len(b"endobj")
+    last = _OBJECT.search(data, end)
+    if last is None or _STREAM.search(data, last.end(), last.end() + _DICTIONARY) is None:
+        return data[:end]
+    return data + b"\nendstream\nendobj"
 
 
 def _compressed_objects(data: bytes, at: int, head: bytes) -> Iterator[tuple[int, bytes]]:
@@ -85,8 +94,7 @@ def _compressed_objects(data: bytes, at: int, head: bytes) -> Iterator[tuple[int
         return
     start = at + begins.end()
     stop = start + int(length[1]) if length else data.find(b"endstream", start)
-    if not start <= stop <= len(data):
-        return
+    stop = stop if start <= stop <= len(data) else len(data)
     content = _inflate(data[start:stop]) if b"/FlateDecode" in head[: begins.start()] else data[start:stop]
     base = int(first[1])
     numbers = [int(each) for each in _NUMBERS.findall(content[:base])][: 2 * int(count[1])]

@@ -67,7 +67,8 @@ class ExtractPdf(Edit):
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
         restricted: "drop" removes files whose owner forbids the extraction of text, which no password enforces.
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
-        min_characters_per_page: characters on average.
+        min_characters_per_page: characters on average if more pages are blank than have text, so that text seems to be
+            lost. A short document is kept.
         running: "keep" does not look for running lines and leaders.
         hyphens: "keep" joins no words at line ends.
         page_break: text between two pages, unless a paragraph continues.
@@ -269,7 +270,7 @@ class ExtractPdf(Edit):
                 Check("pdf_restricted", unknown, pa.array([each is None or not each.restricted for each in read]))
             )
 
-        def measured(measure: Callable[[ReadPdf], float]) -> pa.Array:
+        def measured(measure: Callable[[ReadPdf], float | None]) -> pa.Array:
             values = [None if each is None or each.failure is not None else measure(each) for each in read]
             return pa.array(values, pa.float64())
 
@@ -280,7 +281,7 @@ class ExtractPdf(Edit):
         ]
         if self.on_scanned != "keep":
             checks.append(_at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most))
-        average = measured(lambda each: each.characters_per_page)
+        average = measured(lambda each: each.characters_per_page if each.is_mostly_blank else None)
         return [
             *checks,
             _at_least("pdf_few_characters", average, self.min_characters_per_page),
@@ -330,6 +331,11 @@ class ReadPdf:
             for number, kind in enumerate(self.kinds, 1)
         ]
         return replace(self, kinds=tuple(kinds), text="".join(made), lengths=tuple(map(len, made)))
+
+    @property
+    def is_mostly_blank(self) -> bool:
+        """Whether more pages are blank than have text."""
+        return self.count("blank") > self.count("text")
 
     @property
     def characters_per_page(self) -> float:

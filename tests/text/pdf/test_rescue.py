@@ -43,6 +43,14 @@ def test_pages_before_the_cut_are_read(two_pages):
     assert texts(rescue(two_pages[: two_pages.index(b"7 0 obj") + 30])) == ["The first page"]
 
 
+def test_a_page_is_read_up_to_the_cut_in_its_content(make_pdf):
+    lines = [(50, 700 - 12 * number, f"line {number}") for number in range(40)]
+    whole = make_pdf(lines)
+    (found,) = texts(rescue(whole[: whole.index(b"6 0 obj") + 280]))
+    assert found.startswith("line 0\r\nline 1\r\n")
+    assert "line 39" not in found
+
+
 def test_pages_in_object_streams_are_read(two_pages):
     assert texts(rescue(in_object_stream(two_pages))) == ["The first page", "The second page"]
 

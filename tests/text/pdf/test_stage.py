@@ -99,6 +99,11 @@ def test_each_rule_has_its_documents(make_pdf, book, scan):
     assert rules(*files.values(), max_bytes=10_000) == list(files)
 
 
+def test_a_short_document_is_kept(make_pdf):
+    short = make_pdf([(50, 700, "A certificate of few words")])
+    assert rules(short, make_pdf([(50, 700, "A certificate of few words")], b"", b"")) == [None, "pdf_few_characters"]
+
+
 def test_the_header_may_be_anywhere_in_the_first_kilobyte(book):
     assert rules(b"junk\n" * 100 + book(1), b"junk\n" * 300 + book(1)) == [None, "not_pdf"]
 
