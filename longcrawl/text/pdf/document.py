@@ -13,6 +13,7 @@ from longcrawl.text.pdf.lines import Line, page_lines
 from longcrawl.text.pdf.paragraphs import Paragraphs
 from longcrawl.text.pdf.rescue import rescue
 from longcrawl.text.pdf.running_lines import RunningLines
+from longcrawl.text.pdf.tables import separate_cells
 from longcrawl.text.pdf.words import Page, read_page
 
 _MOST_FAILURES = 100
@@ -109,6 +110,7 @@ class Document:
             self._finish(finished)
 
     def _finish(self, lines: list[Line]) -> None:
+        separate_cells(lines)
         for text in self._paragraphs.add(lines):
             self._send_page(text)
 

@@ -54,6 +54,8 @@ class Line:
     bottom: float
     right: float
     top: float
+    separator: str | None = None
+    """Text before this line, if it is known to be a cell."""
 
     @property
     def height(self) -> float:

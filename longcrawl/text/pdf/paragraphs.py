@@ -78,6 +78,8 @@ class Paragraphs:
 
     def _between(self, last: Line, line: Line, before: list[str], *, is_new_page: bool) -> str:
         """Return what separates two lines; remove a hyphen between them from the end of ``before``."""
+        if line.separator is not None:
+            return self._page_break if is_new_page else line.separator
         height = last.height
         if not is_new_page and abs(last.bottom - line.bottom) < 0.3 * height:
             return " "

@@ -6,8 +6,11 @@ around them wrongly, breaks lines at marks, and leaves out the zero-width non-jo
 
 import re
 import unicodedata
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +21,10 @@ _PRESENTATION_FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]+")
 
 _SPACE_GAP = 0.15
 """Gap between characters, in line heights, that is a space even without one in the file."""
+_LONGEST_UNIT = 20
+"""Characters of a ligature, or of a letter with its marks: the longest ligature of Unicode has 18."""
+_MOST_ROWS = 8
+"""Rows of one of PDFium's lines, as of columns, that are searched for the one of a character."""
 _SAME_ROW = 0.55
 """Share of the height that characters of a line have in common."""
 
@@ -45,9 +52,9 @@ _FROM_LEFT, _FROM_RIGHT = re.compile("P$|LP+S+R"), re.compile("^P|RS+P+L")
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "\u00ab": "\u00bb"}
 _OPENING = {bracket: one for one, other in _BRACKETS.items() for bracket in (one, other)}
 _BRACKET = re.compile(r"[()\[\]{}\u00ab\u00bb]")
-_CLOSES = re.compile(rf"[{re.escape(_STOPS)}()\[\]{{}}\u00ab\u00bb]*(?:\s|$)")
+_CLOSES = re.compile(rf"[{re.escape(_STOPS)}()\[\]{{}}\u00ab\u00bb]{{0,8}}(?:\s|$)")
 
-Box = Sequence[float]
+Box = tuple[float, float, float, float]
 """Left, bottom, right and top in points."""
 
 
@@ -111,7 +118,7 @@ class _Row:
         last = self._units[-1] if self._units else None
         if unicodedata.combining(unit.text):
             self._marks.append((unit.text, sum(unit.ink) / 2))
-        elif last is not None and last.box == unit.box and not unit.text.isspace():
+        elif last and last.box == unit.box and not unit.text.isspace() and len(last.text) < _LONGEST_UNIT:
             self._units[-1] = last._replace(text=_ligature(last.text, unit.text))
         else:
             self._units.append(unit)
@@ -119,9 +126,13 @@ class _Row:
     def ordered(self) -> list[_Unit]:
         """Return the units from right to left."""
         units = sorted(self._units, key=lambda unit: -unit.box[0])
+        lefts = [-unit.box[0] for unit in units]
         for mark, middle in self._marks if units else ():
-            place = min(range(len(units)), key=lambda each: _distance(units[each].box, middle))
-            units[place] = units[place]._replace(text=units[place].text + mark)
+            after = bisect_left(lefts, -middle)
+            near = range(max(after - 1, 0), min(after + 1, len(units)))
+            place = min(near, key=lambda each: _distance(units[each].box, middle))
+            if len(units[place].text) < _LONGEST_UNIT:
+                units[place] = units[place]._replace(text=units[place].text + mark)
         return units
 
 
@@ -130,18 +141,19 @@ def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Ro
     found: list[list[_Row]] = []
     for characters, boxes in lines:
         begun: list[_Row] = []
-        near = found[-1] if found else []
+        near = found[-1][-_MOST_ROWS:] if found else []
         row: _Row | None = None
-        for character, (*box, ink_left, ink_right) in zip(characters, boxes.tolist(), strict=True):
+        for character, (left, bottom, right, top, *ink) in zip(characters, boxes.tolist(), strict=True):
             # PDFium has spaces without width where a file has moved the pen, and the gap is also there.
-            if box[0] != box[0] or character in "\r\n" or (character.isspace() and box[2] - box[0] < 0.01):
+            if isnan(left) or character in "\r\n" or (character.isspace() and right - left < 0.01):
                 continue
+            box = left, bottom, right, top
             # A mark may be above the line of its letter.
-            if row is None or not unicodedata.combining(character):
-                row = next((each for each in (*reversed(begun), *reversed(near)) if each.holds(box)), None)
+            if row is None or not (unicodedata.combining(character) or row.holds(box)):
+                row = next((each for each in (*begun[: -_MOST_ROWS - 1 : -1], *near[::-1]) if each.holds(box)), None)
             if row is None:
                 begun.append(row := _Row(box))
-            row.add(_Unit(character, box, (ink_left, ink_right)))
+            row.add(_Unit(character, box, (ink[0], ink[1])))
         found.append(begun)
     return found
 
@@ -206,29 +218,29 @@ def _from_right(texts: list[str], classes: str) -> list[str]:
     read: list[str] = []
     end = len(classes)
     for run in reversed(list(_LEFT_TO_RIGHT_RUN.finditer(classes))):
-        stop = run.end() + _closing(texts[run.start() : end], len(run[0]))
+        stop = run.end() + _closing(texts[run.start() : run.end()], texts[run.end() : min(run.end() + 2, end)])
         read += texts[stop:end][::-1] + texts[run.start() : stop]
         end = run.start()
     return read + texts[:end][::-1]
 
 
-def _closing(texts: list[str], start: int) -> int:
-    """Return how many brackets from a place on belong to a run that ends there."""
-    one, other = (_OPENING.get(each) for each in (*texts[start : start + 2], "", "")[:2])
-    if sum(text in _OPENING for text in texts[:start]) % 2:
+def _closing(run: Sequence[str], behind: Sequence[str]) -> int:
+    """Return how many of the brackets behind a run belong to it."""
+    one, other = (_OPENING.get(each) for each in (*behind[:2], "", "")[:2])
+    if sum(map(_OPENING.__contains__, run)) % 2:
         return int(one is not None)
-    return 2 if one is not None and one == other and texts[start] != texts[start + 1] else 0
+    return 2 if one is not None and one == other and behind[0] != behind[1] else 0
 
 
 def _classes(texts: list[str]) -> str:
     """Return a class per text: R for right-to-left letters, L for others, D digits, S a space, P a stop, N the rest."""
-    classes = "".join(map(_class_of, texts))
+    classes = list(map(_class_of, texts))
     for place, text in enumerate(texts):
         if text in _NUMBER_SIGNS and "D" in classes[max(place - 1, 0) : place + 2]:
-            classes = classes[:place] + "D" + classes[place + 1 :]
-        elif text in _WORD_SIGNS and classes[:place].endswith("L"):
-            classes = classes[:place] + "L" + classes[place + 1 :]
-    return classes
+            classes[place] = "D"
+        elif text in _WORD_SIGNS and place and classes[place - 1] == "L":
+            classes[place] = "L"
+    return "".join(classes)
 
 
 def _class_of(text: str) -> str:
@@ -244,7 +256,7 @@ def _class_of(text: str) -> str:
 
 def _with_brackets(text: str) -> str:
     """Turn brackets that are mirrored: one behind a space opens, and one before a space or a stop closes."""
-    opened: list[str] = []
+    opened: Counter[str] = Counter()
     begins = 0
 
     def turned(found: re.Match[str]) -> str:
@@ -253,12 +265,11 @@ def _with_brackets(text: str) -> str:
         is_begin = place == begins or text[place - 1].isspace()
         is_end = _CLOSES.match(text, place + 1) is not None and _OPENING.get(text[place + 1 : place + 2]) != opening
         is_same = place == begins > 0 and text[place - 1] == found[0]
-        if is_same or (is_begin if is_begin != is_end else opening not in opened):
-            opened.append(opening)
+        if is_same or (is_begin if is_begin != is_end else not opened[opening]):
+            opened[opening] += 1
             begins = place + 1
             return opening
-        if opening in opened:
-            opened.remove(opening)
+        opened[opening] = max(opened[opening] - 1, 0)
         return _BRACKETS[opening]
 
     return _BRACKET.sub(turned, text)
