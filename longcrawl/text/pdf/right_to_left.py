@@ -42,13 +42,14 @@ _MOST_FREE = 0.3
 
 _STOPS = ".,:;!?\u060c\u061b\u061f\u06d4"
 """Punctuation that follows a word."""
-_WORD_SIGNS = "\u00ae\u2122"
-_NUMBER_SIGNS = "%\u066a\u2030\u00b0$\u00a3\u00a5\u20ac"
-_LEFT_TO_RIGHT_RUN = re.compile("(?:D[DLNP]*)?L(?:[DLNPS]*[DL])?|D(?:[DNP]*D)?")
+_BULLETS = "-*\u2013\u2014\u2022\u25aa\u25e6"
+_TRAILING = "\u00ae\u2122%\u066a\u2030\u00b0"
+"""Signs that follow a word or a number directly."""
+_LEFT_TO_RIGHT_RUN = re.compile("(?:D[BDLNP]*)?L(?:[BDLNPS]*[DL])?|D(?:[BDNP]*D)?")
 """Matches a run that is read from left to right, in a line of classes, see :func:`_classes`."""
-_RIGHT_TO_LEFT_RUN = re.compile("R(?:[DNPRS]*R)?")
-_FROM_LEFT, _FROM_RIGHT = re.compile("P$|LP+S+R"), re.compile("^P|RS+P+L")
-"""Stops at the right of a word, in a line that is read from the left as a whole, and at the left of a word."""
+_RIGHT_TO_LEFT_RUN = re.compile("R(?:[BDNPRS]*R)?")
+_FROM_LEFT, _FROM_RIGHT = re.compile("^(?:B|D+P)S+L|P$|LP+S+R"), re.compile("^P|S(?:B|PD+)$|RS+P+L")
+"""Stops and list markers of a line that is read from the left as a whole, and of one that is read from the right."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "\u00ab": "\u00bb"}
 _OPENING = {bracket: one for one, other in _BRACKETS.items() for bracket in (one, other)}
 _BRACKET = re.compile(r"[()\[\]{}\u00ab\u00bb]")
@@ -233,20 +234,21 @@ def _closing(run: Sequence[str], behind: Sequence[str]) -> int:
 
 
 def _classes(texts: list[str]) -> str:
-    """Return a class per text: R for right-to-left letters, L for others, D digits, S a space, P a stop, N the rest."""
+    """Return a class per text.
+
+    R is a right-to-left letter, L another, D a digit, S a space, P a stop, B a bullet, and N the rest.
+    """
     classes = list(map(_class_of, texts))
     for place, text in enumerate(texts):
-        if text in _NUMBER_SIGNS and "D" in classes[max(place - 1, 0) : place + 2]:
-            classes[place] = "D"
-        elif text in _WORD_SIGNS and place and classes[place - 1] == "L":
-            classes[place] = "L"
+        if text in _TRAILING and place and classes[place - 1] in "LD":
+            classes[place] = classes[place - 1]
     return "".join(classes)
 
 
 def _class_of(text: str) -> str:
     first = text[0]
-    if first in _STOPS:
-        return "P"
+    if first in _STOPS or first in _BULLETS:
+        return "P" if first in _STOPS else "B"
     if RIGHT_TO_LEFT.match(first) or first == "\u200f":
         return "D" if first.isdigit() else "R" if first.isalpha() or first == "\u200f" else "N"
     if first.isalpha() or first == "\u200e":

@@ -52,7 +52,7 @@ class ExtractPdf(Edit):
     columns if the file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents
     are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
     joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
-    Files without their end are repaired. Scanned and garbled pages have no text, and are listed for OCR.
+    Cells of aligned tables are separated by tabs, and rows by line breaks. Files without their end are repaired. Scanned and garbled pages have no text, and are listed for OCR.
 
     Args:
         max_bytes: largest file.
