@@ -48,6 +48,8 @@ SAME = re.compile(
     r"|no-trailer|junk-before-header|open-action-js)\.pdf|serve/(download|viewer|report-gzip|report-chunked|copy)"
 )
 """Matches the URLs of the file that is encoded in fifteen ways."""
+CUT_BYTES = 5 * 2**20
+"""Length at which Common Crawl cuts payloads."""
 DAMAGED = re.compile(r"camlidl|made/(two-column|table|rtl-shaped-ar0|object-streams)\.pdf")
 
 
@@ -210,6 +212,9 @@ def damage(data: list[File], stage: lc.text.ExtractPdf, cuts: int, mutated: int,
     found = {each.url.rpartition("/")[2]: extracted(each.data, stage) for each in group}
     described = ", ".join(f"{name} {len(each.text):,} ({each.rule or 'kept'})" for name, each in found.items())
     print(f"cut files with text: {sum(bool(each.text) for each in found.values())} of {len(found)}: {described}")
+    largest = max(data, key=lambda each: len(each.data))
+    cut = extracted(largest.data[:CUT_BYTES], stage)
+    print(f"the largest file, cut at {CUT_BYTES:,} bytes: {len(cut.text):,} characters ({cut.rule or 'kept'})")
     chosen = random.Random(seed)
     base = [each.data for each in data if DAMAGED.search(each.url)]
     for name, count in (("cuts", cuts), ("mutated files", mutated)):

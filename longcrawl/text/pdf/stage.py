@@ -52,7 +52,8 @@ class ExtractPdf(Edit):
     columns if the file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents
     are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
     joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
-    Cells of aligned tables are separated by tabs, and rows by line breaks. Files without their end are repaired. Scanned and garbled pages have no text, and are listed for OCR.
+    Cells of aligned tables are separated by tabs, and rows by line breaks. Files without their end are repaired.
+    Scanned and garbled pages have no text, and are listed for OCR.
 
     Args:
         max_bytes: largest file.
@@ -67,8 +68,8 @@ class ExtractPdf(Edit):
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
         restricted: "drop" removes files whose owner forbids the extraction of text, which no password enforces.
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
-        min_characters_per_page: characters on average if more pages are blank than have text, so that text seems to be
-            lost. A short document is kept.
+        min_characters_per_page: characters on average, if more pages are blank than have text. A short document is kept,
+            and so is one whose end is missing.
         running: "keep" does not look for running lines and leaders.
         hyphens: "keep" joins no words at line ends.
         page_break: text between two pages, unless a paragraph continues.
@@ -281,7 +282,7 @@ class ExtractPdf(Edit):
         ]
         if self.on_scanned != "keep":
             checks.append(_at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most))
-        average = measured(lambda each: each.characters_per_page if each.is_mostly_blank else None)
+        average = measured(lambda each: each.characters_per_page if each.seems_empty else None)
         return [
             *checks,
             _at_least("pdf_few_characters", average, self.min_characters_per_page),
@@ -333,9 +334,9 @@ class ReadPdf:
         return replace(self, kinds=tuple(kinds), text="".join(made), lengths=tuple(map(len, made)))
 
     @property
-    def is_mostly_blank(self) -> bool:
-        """Whether more pages are blank than have text."""
-        return self.count("blank") > self.count("text")
+    def seems_empty(self) -> bool:
+        """Whether more pages are blank than have text, in a file with its end."""
+        return not self.rescued and self.count("blank") > self.count("text")
 
     @property
     def characters_per_page(self) -> float:
