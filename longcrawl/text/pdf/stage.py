@@ -68,8 +68,8 @@ class ExtractPdf(Edit):
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
         restricted: "drop" removes files whose owner forbids the extraction of text, which no password enforces.
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
-        min_characters_per_page: characters on average, if more pages are blank than have text. A short document is kept,
-            and so is one whose end is missing.
+        min_characters_per_page: characters on average, if more pages are blank than have text. Short documents are
+            kept, and files without their end.
         running: "keep" does not look for running lines and leaders.
         hyphens: "keep" joins no words at line ends.
         page_break: text between two pages, unless a paragraph continues.
