@@ -31,13 +31,31 @@ _MOST_OBJECTS = 400
 """Page objects that are searched for images. Scans have one, or a few hundred strips."""
 _SAMPLES = 64
 """Characters of a page whose font is asked for a character map."""
-_SPACES = np.array([*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000], np.uint32)
+_SPACES = (*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000)
 HYPHEN_MARKS = (0x2, 0xFFFE)
 """Characters by which PDFium replaces a hyphen at the end of a line, together with the line break."""
+_SPACE, _MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT = 1, 2, 4, 8, 16
 _BAD_CHARACTERS = 0.05
 _MAP_ERRORS = 0.3
 _HIDDEN = 3
 """Render mode of text that is neither filled nor stroked, as OCR writes over a scan."""
+_SLOTS = 4096
+"""Boxes that are asked for at once."""
+
+
+def _make_classes() -> npt.NDArray[np.uint8]:
+    """Return the class of each code point below U+10000."""
+    classes = np.zeros(0x10000, np.uint8)
+    classes[[ord(found[0]) for found in RIGHT_TO_LEFT.finditer("".join(map(chr, range(0x10000))))]] = _RIGHT_TO_LEFT
+    classes[0xD800:0xE000] = _SURROGATE
+    # Control, private-use and replacement characters, which fonts without a map yield.
+    classes[[*range(9), *range(0xE000, 0xF900), 0xFFFD]] = _BAD
+    classes[list(HYPHEN_MARKS)] = _MARK
+    classes[list(_SPACES)] = _SPACE
+    return classes
+
+
+_CLASSES = _make_classes()
 
 
 class Words(NamedTuple):
@@ -69,24 +87,34 @@ class Page(NamedTuple):
     """None unless the kind is "text"."""
 
 
-def bulk(function: Any) -> Any:
-    """Return a C function ``(handle, index)`` or ``(handle, index, address)`` that is cheaper to call many times.
+def bulk(function: Any, returned: Any = None, *arguments: Any) -> Any:
+    """Return a short C function that is cheaper to call many times.
 
-    ctypes converts plain integers faster than pointer objects, and keeps the interpreter lock for these short calls.
+    Without types of ``arguments``, these are plain integers and results of :func:`pointer`, which ctypes passes on
+    without a conversion. The calls keep the interpreter lock.
     """
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None  # for mypy: a function has an address
-    extra = [ctypes.c_void_p] * (len(function.argtypes) - 2)
-    returned = ctypes.c_void_p if function.restype not in (ctypes.c_int, ctypes.c_uint) else function.restype
-    return ctypes.PYFUNCTYPE(returned, ctypes.c_void_p, ctypes.c_int, *extra)(address)
+    return ctypes.PYFUNCTYPE(returned, *arguments)(address)
 
 
+def pointer(handle: Any) -> Any:
+    """Return a pointer, or the address of one, as an argument of a bulk function."""
+    return ctypes.c_void_p.from_param(ctypes.cast(handle, ctypes.c_void_p).value)
+
+
+_get_text = bulk(pdfium.FPDFText_GetText, ctypes.c_int)
 _loose_box = bulk(pdfium.FPDFText_GetLooseCharBox)
-_ink_box = bulk(pdfium.FPDFText_GetCharBox)
-_map_error = bulk(pdfium.FPDFText_HasUnicodeMapError)
-_unicode = bulk(pdfium.FPDFText_GetUnicode)
-_is_generated = bulk(pdfium.FPDFText_IsGenerated)
-_text_object = bulk(pdfium.FPDFText_GetTextObject)
+_ink_box = bulk(pdfium.FPDFText_GetCharBox, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *[ctypes.c_void_p] * 4)
+_map_error = bulk(pdfium.FPDFText_HasUnicodeMapError, ctypes.c_int)
+_unicode = bulk(pdfium.FPDFText_GetUnicode, ctypes.c_uint)
+_is_generated = bulk(pdfium.FPDFText_IsGenerated, ctypes.c_int)
+_text_object = bulk(pdfium.FPDFText_GetTextObject, ctypes.c_void_p)
+_render_mode = bulk(pdfium.FPDFTextObj_GetTextRenderMode, ctypes.c_int)
+
+_boxes = np.zeros((_SLOTS, 4), np.float32)
+_slots = [ctypes.c_void_p.from_param(_boxes.ctypes.data + _boxes.strides[0] * slot) for slot in range(_SLOTS)]
+"""Pointers to the rows of ``_boxes``."""
 
 
 def read_page(document: Any, number: int, hidden_text: str, waiting: Callable[[], AbstractContextManager[Any]]) -> Page:
@@ -118,12 +146,12 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
     count = pdfium.FPDFText_CountChars(characters)
     if count > MOST_CHARACTERS:
         return Page("failed", None)
-    handle = ctypes.cast(characters, ctypes.c_void_p).value
-    text, codes = _text(characters, handle, count) if count > 0 else ("", np.zeros(0, np.uint32))
-    inked = ~np.isin(codes, _SPACES)
+    handle = pointer(characters)
+    text, classes = _text(handle, max(count, 0))
+    inked = classes != _SPACE
     ink = int(np.count_nonzero(inked))
     errors, hidden = _sampled(handle, np.flatnonzero(inked))
-    if ink >= _FEW and (_bad_share(codes) > _BAD_CHARACTERS or errors > _MAP_ERRORS):
+    if ink >= _FEW and (np.count_nonzero(classes == _BAD) > _BAD_CHARACTERS * count or errors > _MAP_ERRORS):
         return Page("garbled", None)
     is_hidden = hidden > 0.5 and hidden_text != "keep"
     if ink < _FEW_BESIDE_IMAGE or is_hidden:
@@ -132,36 +160,30 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
             return Page("blank" if image < 0.05 else "scan", None)
         if image > 0.5 and (ink < _FEW_BESIDE_IMAGE or is_hidden):
             return Page("scan", None)
-    return Page("text", _words(text, codes, inked, handle))
+    return Page("text", _words(text, classes, handle))
 
 
-def _text(characters: Any, handle: int | None, count: int) -> tuple[str, npt.NDArray[np.uint32]]:
-    """Return the characters of a page as a string and as code points, one for each of PDFium's indexes."""
-    units = (ctypes.c_ushort * (count + 1))()
-    written = pdfium.FPDFText_GetText(characters, 0, count, units) - 1
-    codes = np.frombuffer(memoryview(units).cast("B"), np.uint16)[: max(written, 0)].astype(np.uint32)
-    if len(codes) != count or bool(((codes >= 0xD800) & (codes < 0xE000)).any()):
-        codes = np.fromiter(map(_unicode, repeat(handle, count), range(count)), np.uint32, count)
-        codes[(codes >= 0x110000) | ((codes >= 0xD800) & (codes < 0xE000))] = 0xFFFD
-    return codes.astype("<u4").tobytes().decode("utf-32-le"), codes
+def _text(handle: Any, count: int) -> tuple[str, npt.NDArray[np.uint8]]:
+    """Return the characters of a page as a string, and their classes, one for each of PDFium's indexes."""
+    units = np.zeros(count + 1, np.uint16)
+    written = _get_text(handle, 0, count, ctypes.c_void_p.from_param(units.ctypes.data)) - 1
+    classes = _CLASSES[units[:count]]
+    if written == count and not (classes == _SURROGATE).any():
+        return units[:count].astype("<u2", copy=False).tobytes().decode("utf-16-le"), classes
+    codes = np.fromiter(map(_unicode, repeat(handle, count), range(count)), np.uint32, count)
+    codes[(codes >= 0x110000) | ((codes >= 0xD800) & (codes < 0xE000))] = 0xFFFD
+    return codes.astype("<u4").tobytes().decode("utf-32-le"), _CLASSES[np.minimum(codes, 0xFFFF)]
 
 
-def _bad_share(codes: npt.NDArray[np.uint32]) -> float:
-    """Return the share of control, private-use and replacement characters, which fonts without a map yield."""
-    control = (codes < 9) & (codes != 2)
-    private = (codes >= 0xE000) & (codes < 0xF900)
-    return float(np.count_nonzero(control | private | (codes == 0xFFFD))) / max(len(codes), 1)
-
-
-def _sampled(handle: int | None, places: npt.NDArray[np.int64]) -> tuple[float, float]:
+def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
     """Return the shares of sampled characters without an entry in a character map, and of those not painted."""
     sample = places[:: max(1, len(places) // _SAMPLES)].tolist()
     if not sample:
         return 0.0, 0.0
-    errors = sum(error == 1 for error in map(_map_error, repeat(handle), sample))
-    objects = [each for each in map(_text_object, repeat(handle), sample[::4]) if each]
-    modes = [pdfium.FPDFTextObj_GetTextRenderMode(ctypes.cast(each, pdfium.FPDF_PAGEOBJECT)) for each in objects]
-    return errors / len(sample), sum(mode == _HIDDEN for mode in modes) / max(len(modes), 1)
+    errors = list(map(_map_error, repeat(handle), sample)).count(1)
+    objects = list(filter(None, map(_text_object, repeat(handle), sample[::4])))
+    hidden = list(map(_render_mode, map(ctypes.c_void_p, objects))).count(_HIDDEN)
+    return errors / len(sample), hidden / max(len(objects), 1)
 
 
 def _image_share(page: Any) -> float:
@@ -178,19 +200,22 @@ def _image_share(page: Any) -> float:
     return float(min(1.0, covered / max(1.0, width * height)))
 
 
-def _words(text: str, codes: npt.NDArray[np.uint32], inked: npt.NDArray[np.bool_], handle: int | None) -> Words:
-    ends = ~inked | np.isin(codes, HYPHEN_MARKS)
-    starts = np.flatnonzero(inked & np.append(True, ends[:-1]))
-    stops = np.flatnonzero(inked & (ends | np.append(~inked[1:], True))) + 1
-    both = np.concatenate([starts, stops - 1])
-    corners = character_boxes(handle, both.tolist())
+def _words(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> Words:
+    inked = classes != _SPACE
+    ends = ~inked | (classes == _MARK)
+    starts = np.flatnonzero(inked[1:] & ends[:-1]) + 1
+    starts = np.concatenate([[0], starts]) if inked[0] else starts
+    stops = np.flatnonzero(inked[:-1] & (ends[:-1] | ~inked[1:])) + 1
+    stops = np.append(stops, len(classes)) if inked[-1] else stops
+    corners = character_boxes(handle, np.concatenate([starts, stops - 1]).tolist())
     first, last = corners[: len(starts)], corners[len(starts) :]
-    boxes = np.concatenate([np.minimum(first, last)[:, :2], np.maximum(first, last)[:, 2:]], axis=1)
-    characters = _all_boxes(handle, len(codes)) if RIGHT_TO_LEFT.search(text) else None
+    boxes = np.minimum(first, last)
+    np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
+    characters = _all_boxes(handle, len(classes)) if (classes == _RIGHT_TO_LEFT).any() else None
     return Words(text, starts, stops, boxes, characters)
 
 
-def _all_boxes(handle: int | None, count: int) -> Numbers:
+def _all_boxes(handle: Any, count: int) -> Numbers:
     boxes = np.empty((count, 6), np.float32)
     boxes[:, :4] = character_boxes(handle, range(count))
     ink = np.zeros((count, 4))
@@ -207,9 +232,12 @@ def _addresses(table: npt.NDArray[np.float64], place: int) -> range:
     return range(start, start + step * len(table), step)
 
 
-def character_boxes(handle: int | None, places: Sequence[int]) -> Numbers:
+def character_boxes(handle: Any, places: Sequence[int]) -> Numbers:
     """Return left, bottom, right and top of characters, float32, ``(places, 4)``; zeros where PDFium has no box."""
     found = np.zeros((len(places), 4), np.float32)
-    address = found.ctypes.data
-    deque(map(_loose_box, repeat(handle), places, range(address, address + 16 * len(places), 16)), maxlen=0)
-    return found[:, [0, 3, 2, 1]]  # FS_RECTF is left, top, right, bottom
+    for start in range(0, len(places), _SLOTS):
+        some = places[start : start + _SLOTS]
+        _boxes[: len(some)] = 0
+        deque(map(_loose_box, repeat(handle), some, _slots), maxlen=0)
+        found[start : start + len(some)] = _boxes[: len(some), [0, 3, 2, 1]]  # FS_RECTF is left, top, right, bottom
+    return found
