@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import filterfalse
 
 from longcrawl.text.pdf.lines import Line
 
@@ -11,6 +12,7 @@ _VISIBLE_HYPHENS = "-\u2010\u2011"
 """Hyphens that may belong to the word; U+00AD is only at the end of a line."""
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "-"}
 _LAST_PART = re.compile(r"[^\W\d_]+$")
 _FIRST_PART = re.compile(r"[^\W\d_]+")
 _ITEM = re.compile(r"[•◦▪–*·]\s|\(?\d{1,3}[.)]\s")  # noqa: RUF001  # these begin list items
@@ -43,7 +45,12 @@ class Paragraphs:
 
     def count_words(self, lines: list[Line]) -> None:
         """Count the words of a page, which decide about hyphens of this and later pages."""
-        words = _WORD.findall("\n".join([line.text for line in lines]).lower())
+        if not self._joins_hyphens:
+            return
+        texts = [line.text for line in lines]
+        ascii_text = "\n".join(filter(str.isascii, texts)).lower()
+        words = _ascii_words(ascii_text)
+        words += _WORD.findall("\n".join(filterfalse(str.isascii, texts)).lower())
         if len(self._vocabulary) > _MOST_WORDS:
             words = [word for word in words if word in self._vocabulary]
         self._vocabulary.update(words)
@@ -107,6 +114,13 @@ class Paragraphs:
         keeps = last[-1] in _VISIBLE_HYPHENS and (text[0].isupper() or is_compound)
         before[-1] = before[-1][:-1] + ("-" if keeps else "")
         return True
+
+
+def _ascii_words(text: str) -> list[str]:
+    """Return what ``_WORD`` finds in lower-cased ASCII text, several times as fast."""
+    # Single hyphens between letters remain.
+    spaced = f" {text.translate(_NOT_IN_WORDS)} ".replace("--", "  ").replace(" -", "  ").replace("- ", "  ")
+    return spaced.split()
 
 
 def _right_edges(lines: list[Line]) -> dict[int, float]:

@@ -21,7 +21,8 @@ _LONGEST = 120
 _FOLDED = re.compile(r"\d+|\b[ivxlc]+\b")
 _NUMBER = re.compile(r"\W*(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von|de|sur|из)\s*\d{1,4})?\W*", re.IGNORECASE)
 
-_LEADERS = re.compile(r"(?:\s*[.·…]){4,}\s*((?:\d{1,4}|[ivxlc]{1,7})?)$")
+_LEAST_LEADERS = 4
+_LEADERS = re.compile(rf"(?:\s*[.·…]){{{_LEAST_LEADERS},}}\s*((?:\d{{1,4}}|[ivxlc]{{1,7}})?)$")
 """Matches the dots of an entry in a table of contents, and its page number."""
 _ENDS_ENTRY = frozenset("0123456789ivxlc.·…")
 _LEAST_ENTRIES = 3
@@ -78,8 +79,8 @@ class RunningLines:
 
 def without_leaders(lines: list[Line]) -> list[Line]:
     """Remove dotted leaders, and the page numbers that they lead to, from the entries of a table of contents."""
-    entries = [_LEADERS.search(line.text) if line.text[-1:] in _ENDS_ENTRY else None for line in lines]
-    count = sum(entry is not None for entry in entries)
+    entries = [_leaders(line.text) for line in lines]
+    count = len(entries) - entries.count(None)
     if not count:
         return lines
     kept: list[Line] = []
@@ -92,17 +93,27 @@ def without_leaders(lines: list[Line]) -> list[Line]:
     return kept
 
 
+def _leaders(text: str) -> re.Match[str] | None:
+    if text[-1:] not in _ENDS_ENTRY or text.count(".") + text.count("·") + text.count("…") < _LEAST_LEADERS:
+        return None
+    return _LEADERS.search(text)
+
+
 def _outermost(lines: list[Line]) -> _Seen:
     if not lines:
         return _Seen(lines, {}, frozenset())
-    top, bottom = max(line.top for line in lines), min(line.bottom for line in lines)
+    top, bottom = max([line.top for line in lines]), min([line.bottom for line in lines])
     band, middle = _BAND * max(1.0, top - bottom), (top + bottom) / 2
-    heights = sorted({round(line.bottom) for line in lines})
+    rounded = [round(line.bottom) for line in lines]
+    heights = sorted(set(rounded))
     ends = {*heights[:_OUTERMOST], *heights[-_OUTERMOST:]}
     keys: dict[int, Key] = {}
     known: set[Key] = set()
-    for number, line in enumerate(lines):
-        if round(line.bottom) not in ends or not (line.bottom > top - band or line.top < bottom + band):
+    for number, height in enumerate(rounded):
+        if height not in ends:
+            continue
+        line = lines[number]
+        if not (line.bottom > top - band or line.top < bottom + band):
             continue
         is_upper = line.bottom > middle
         if _NUMBER.fullmatch(line.text):
