@@ -171,8 +171,16 @@ def _text(handle: Any, count: int) -> tuple[str, npt.NDArray[np.uint8]]:
     if written == count and not (classes == _SURROGATE).any():
         return units[:count].astype("<u2", copy=False).tobytes().decode("utf-16-le"), classes
     codes = np.fromiter(map(_unicode, repeat(handle, count), range(count)), np.uint32, count)
+    _join_surrogates(codes)
     codes[(codes >= 0x110000) | ((codes >= 0xD800) & (codes < 0xE000))] = 0xFFFD
     return codes.astype("<u4").tobytes().decode("utf-32-le"), _CLASSES[np.minimum(codes, 0xFFFF)]
+
+
+def _join_surrogates(codes: npt.NDArray[np.uint32]) -> None:
+    """Replace pairs, which PDFium counts as two characters, by the character and U+FFFF, which is no character."""
+    first = np.flatnonzero((codes[:-1] >> 10 == 0xD800 >> 10) & (codes[1:] >> 10 == 0xDC00 >> 10))
+    codes[first] = 0x10000 + ((codes[first] & 0x3FF) << 10) + (codes[first + 1] & 0x3FF)
+    codes[first + 1] = 0xFFFF
 
 
 def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:

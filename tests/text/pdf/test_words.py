@@ -7,6 +7,7 @@ import pypdfium2
 import pytest
 
 from longcrawl.text.pdf import words as module
+from longcrawl.text.pdf.lines import page_lines
 from longcrawl.text.pdf.words import Page, read_page
 
 TO_PRIVATE_USE = b"""/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /x def /CMapType 2 def
@@ -46,6 +47,25 @@ def test_boxes_are_those_of_the_public_function(make_pdf, paragraph):
     textpage.close()
     page.close()
     document.close()
+
+
+def test_boxes_do_not_depend_on_how_many_are_asked_for_at_once(make_pdf, paragraph, monkeypatch):
+    data = make_pdf(paragraph(3))
+    expected = read(data).words
+    monkeypatch.setattr(module, "_SLOTS", 7)
+    found = read(data).words
+    assert expected is not None
+    assert found is not None
+    assert np.array_equal(found.boxes, expected.boxes)
+
+
+def test_characters_beyond_the_basic_plane_are_one_each(make_pdf, paragraph):
+    mapping = TO_PRIVATE_USE.replace(
+        b"1 beginbfrange <00> <FF> <F000>", b"1 beginbfchar <77> <D835DD68> endbfchar 1 beginbfrange <20> <76> <0020>"
+    )
+    words = read(make_pdf(paragraph(3), font=b"/ToUnicode 90 0 R", more={90: mapping})).words
+    assert words is not None
+    assert page_lines(words)[0].text.startswith("\U0001d568ord00 \U0001d568ord01 ")
 
 
 def test_a_hyphen_at_the_end_of_a_line_ends_a_word(make_pdf):
