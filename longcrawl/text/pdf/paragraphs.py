@@ -87,14 +87,15 @@ class Paragraphs:
         """Return what separates two lines; remove a hyphen between them from the end of ``before``."""
         if line.separator is not None:
             return self._page_break if is_new_page else line.separator
-        height = last.height
+        height, other = last.top - last.bottom, line.top - line.bottom
         if not is_new_page and abs(last.bottom - line.bottom) < 0.3 * height:
             return " "
-        is_same_size = abs(height - line.height) < 0.15 * max(height, line.height)
+        is_same_size = abs(height - other) < 0.15 * max(height, other)
         gap = last.bottom - line.top
         # A line far above the last one begins the next column.
         is_near = is_new_page or -0.6 * height < gap < 0.75 * height or line.bottom > last.top + 3 * height
-        if is_same_size and self._joins_hyphens and self._join_hyphen(last.text, line.text, before):
+        is_broken = self._joins_hyphens and last.text[-1] in _HYPHENS
+        if is_same_size and is_broken and self._join_hyphen(last.text, line.text, before):
             return ""
         if is_near and is_same_size and self._is_full and not _ITEM.match(line.text):
             return "" if _CJK.match(last.text[-1]) and _CJK.match(line.text) else " "
@@ -104,7 +105,7 @@ class Paragraphs:
 
     def _join_hyphen(self, last: str, text: str, before: list[str]) -> bool:
         """Return whether a word continues after a hyphen, which is removed unless it belongs to the word."""
-        if len(last) < 2 or last[-1] not in _HYPHENS or not last[-2].isalpha() or not text[0].isalpha():
+        if len(last) < 2 or not last[-2].isalpha() or not text[0].isalpha():
             return False
         first, second = _LAST_PART.search(last[:-1]), _FIRST_PART.match(text)
         if first is None or second is None:

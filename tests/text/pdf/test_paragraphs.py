@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.text.pdf.lines import Line
-from longcrawl.text.pdf.paragraphs import Paragraphs
+from longcrawl.text.pdf.paragraphs import _WORD, Paragraphs, _ascii_words
 
 
 def lines_of(*texts: str, width: float = 300, top: float = 700, size: float = 10, left: float = 50) -> list[Line]:
@@ -101,3 +101,13 @@ def test_each_page_has_a_text_and_no_letter_is_lost(pages):
     assert len(found) == len(pages)
     letters = [each for page in pages for text in page for each in text if each.isalpha()]
     assert [each for each in "".join(found) if each.isalpha()] == letters
+
+
+@given(st.text("ab- -1_.\n\x1c\t", max_size=20))
+def test_words_of_ascii_text_are_those_of_the_expression(text):
+    assert _ascii_words(text) == _WORD.findall(text)
+
+
+def test_words_of_lines_with_other_letters_are_counted_as_well():
+    texts = ["na\u00efve well-known", "a well-known caf\u00e9 is well-", "known|"]
+    assert text_of(*texts) == "na\u00efve well-known a well-known caf\u00e9 is well-known"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.text.pdf.lines import Line
-from longcrawl.text.pdf.running_lines import RunningLines, without_leaders
+from longcrawl.text.pdf.running_lines import _ENDS_ENTRY, _LEADERS, RunningLines, _leaders, without_leaders
 
 
 def line(text: str, bottom: float, left: float = 50) -> Line:
@@ -96,3 +96,10 @@ def test_leaders_and_their_page_numbers_leave():
 def test_a_page_without_leaders_is_returned_as_it_is():
     lines = [line("wait...", 600), line("7", 588), line("3.14", 576)]
     assert without_leaders(lines) is lines
+
+
+@given(st.text("i1 .\u00b7\u2026", max_size=14))
+def test_leaders_are_those_of_the_expression(text):
+    expected = _LEADERS.search(text) if text[-1:] in _ENDS_ENTRY else None
+    found = _leaders(text)
+    assert (found and found.span()) == (expected and expected.span())
