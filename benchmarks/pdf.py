@@ -1,22 +1,26 @@
 """How well and how fast ``extract_pdf`` reads PDF files, beside pdftotext and PyMuPDF if they are installed.
 
-    LONGCRAWL_DATA=FOLDER python benchmarks/pdf.py [--parts quality memory …] [--cuts 60] [--mutated 120] [--seed 0]
+    LONGCRAWL_DATA=FOLDER python benchmarks/pdf.py [--parts quality speed …] [--pymupdf PYTHON] [--rounds 3]
+        [--cuts 60] [--mutated 120] [--seed 0]
 
 FOLDER has ``pdf/``: WARC files with PDF files, and ``groundtruth.jsonl.gz`` with a kind for each and a text for most.
 F1 is that of the multisets of lower-cased words (Chinese and Japanese by character), "5-grams" that of sequences of
 five, which sees order, joins, hyphens and running lines. Truths are HTML builds of the same manuals, which lack what
 only a PDF has, so that 1 cannot be reached. Pages per second are those of the CPU time of this process and its workers,
-without their start. The last line is our pages per second over those of PDFium's plain text.
+without their start; pdftotext starts for each file. PYTHON is that of an environment with pymupdf, for which this one
+has no place. The part "speed" reads the manuals by turns with each program. The last line is the least of our pages
+per second over those of PDFium's plain text in a round.
 """
 
 import argparse
 import gzip
-import importlib.util
 import json
 import random
 import re
+import resource
 import shutil
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -134,25 +138,66 @@ def plain_pdfium(data: bytes) -> tuple[str, int]:
     return "\n".join(texts), len(texts)
 
 
+PYMUPDF = """
+import json, sys, time, pymupdf
+for line in sys.stdin:
+    started = time.process_time()
+    document = pymupdf.open(line.rstrip())
+    text = "\\n".join(page.get_text() for page in document)
+    print(json.dumps([text, len(document), time.process_time() - started]), flush=True)
+"""
+
+
 def pdftotext(data: bytes) -> tuple[str, int]:
     done = subprocess.run(["pdftotext", "-enc", "UTF-8", "-", "-"], input=data, capture_output=True, check=False)
     text = done.stdout.decode("utf-8", "replace")
     return text, text.count("\f")
 
 
-def pymupdf(data: bytes) -> tuple[str, int]:
-    library = importlib.import_module("pymupdf")
-    document = library.open(stream=data, filetype="pdf")
-    return "\n".join(page.get_text() for page in document), len(document)
+class PyMuPdf:
+    """PyMuPDF in an environment of its own."""
+
+    def __init__(self, python: str) -> None:
+        self.seconds = 0.0
+        """CPU seconds spent on files, without the start."""
+        self._process = subprocess.Popen(
+            [python, "-c", PYMUPDF], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, data: bytes) -> tuple[str, int]:
+        """Return the text and the number of pages."""
+        assert self._process.stdin is not None  # for mypy: both are pipes
+        assert self._process.stdout is not None
+        with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
+            file.write(data)
+            file.flush()
+            print(file.name, file=self._process.stdin, flush=True)
+            text, pages, seconds = json.loads(self._process.stdout.readline())
+        self.seconds += seconds
+        return text, pages
 
 
-def peers() -> dict[str, Callable[[bytes], tuple[str, int]]]:
+class Peer(NamedTuple):
+    """Another program, and a clock of the CPU seconds that it has used."""
+
+    read: Callable[[bytes], tuple[str, int]]
+    clock: Callable[[], float]
+
+
+def ended_children() -> float:
+    """Return the CPU seconds of child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def peers(python: str | None) -> dict[str, Peer]:
     """Return the other programs that are installed."""
-    found = {"PDFium, plain": plain_pdfium}
+    found = {"PDFium, plain": Peer(plain_pdfium, time.process_time)}
     if shutil.which("pdftotext"):
-        found["pdftotext"] = pdftotext
-    if importlib.util.find_spec("pymupdf"):
-        found["PyMuPDF"] = pymupdf
+        found["pdftotext"] = Peer(pdftotext, ended_children)
+    if python is not None:
+        library = PyMuPdf(python)
+        found["PyMuPDF"] = Peer(library, lambda: library.seconds)
     return found
 
 
@@ -162,8 +207,8 @@ def show_scores(name: str, found: list[tuple[float, float]], pages: int, seconds
     print(f"  {name:24} {len(found):3} files   F1 {one:.4f}   5-grams {five:.4f}   {speed}")
 
 
-def quality(data: list[File], stage: lc.text.ExtractPdf) -> float:
-    """Print F1 and speed, and return our pages per second over those of plain PDFium."""
+def quality(data: list[File], stage: lc.text.ExtractPdf, others: dict[str, Peer]) -> None:
+    """Print F1 and speed."""
     known = [each for each in data if each.kind == "text" and each.truth]
     results = {each.url: extracted(each.data, stage) for each in known}
     for title, is_made in (("manuals", False), ("generated", True)):
@@ -178,19 +223,28 @@ def quality(data: list[File], stage: lc.text.ExtractPdf) -> float:
             shaped = {url: five for url, (_, five) in found.items() if "rtl-shaped" in url}
             print("  5-grams of shaped right-to-left text:", ", ".join(f"{five:.3f}" for five in shaped.values()))
             continue
-        ours = sum(r.pages for r in own) / sum(r.seconds for r in own)
-        for name, read in peers().items():
-            texts, pages, started = [], 0, time.process_time()
-            for each in group:
-                text, count = read(each.data)
-                texts.append(text)
-                pages += count
-            seconds = 0.0 if name == "pdftotext" else time.process_time() - started
+        for name, peer in others.items():
+            started = peer.clock()
+            texts, pages = zip(*(peer.read(each.data) for each in group), strict=True)
+            seconds = peer.clock() - started
             compared = [scores(text, each.truth or "") for text, each in zip(texts, group, strict=True)]
-            show_scores(name, compared, pages, seconds)
-            if name == "PDFium, plain":
-                plain = pages / seconds
-    return ours / plain
+            show_scores(name, compared, sum(pages), seconds)
+
+
+def speed(data: list[File], stage: lc.text.ExtractPdf, others: dict[str, Peer], rounds: int) -> float:
+    """Print pages per CPU second of each program by turns; return the least of our ratios to plain PDFium."""
+    group = [each for each in data if each.kind == "text" and each.truth and not each.is_made]
+    ratios = []
+    for number in range(1, rounds + 1):
+        own = [extracted(each.data, stage) for each in group]
+        rates = {"extract_pdf": sum(each.pages for each in own) / sum(each.seconds for each in own)}
+        for name, peer in others.items():
+            started = peer.clock()
+            pages = sum(peer.read(each.data)[1] for each in group)
+            rates[name] = pages / (peer.clock() - started)
+        print(f"round {number}, pages per CPU s:", ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
+        ratios.append(rates["extract_pdf"] / rates["PDFium, plain"])
+    return min(ratios)
 
 
 def verdicts(data: list[File], stage: lc.text.ExtractPdf) -> None:
@@ -250,8 +304,10 @@ def memory(data: list[File], stage: lc.text.ExtractPdf) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ("memory", "verdicts", "damage", "quality")
+    names = ("memory", "verdicts", "damage", "quality", "speed")
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
+    parser.add_argument("--pymupdf", metavar="PYTHON")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cuts", type=int, default=60)
     parser.add_argument("--mutated", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
@@ -266,9 +322,11 @@ def main() -> None:
         verdicts(data, stage)
     if "damage" in asked.parts:
         damage(data, stage, asked.cuts, asked.mutated, asked.seed)
+    others = peers(asked.pymupdf)
     if "quality" in asked.parts:
-        ratio = quality(data, stage)
-        print(f"{ratio:.2f} pages per second of extract_pdf over those of plain PDFium")
+        quality(data, stage, others)
+    if "speed" in asked.parts:
+        print(f"pdf ratio={speed(data, stage, others, asked.rounds):.3f}")
 
 
 if __name__ == "__main__":
