@@ -71,6 +71,7 @@ VERBS = {
     "why": "run document-1",
     "clusters": "run",
     "contamination": "run",
+    "queue": "run",
     "lists hits": "run",
     "inspect": "run",
     "inspect --text": "README.md",

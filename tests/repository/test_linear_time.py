@@ -31,6 +31,7 @@ from longcrawl.text import identify, rpv2
 from longcrawl.text import languages as _language_codes
 from longcrawl.text.extract import stage, structured_data
 from longcrawl.text.gopher import pages
+from longcrawl.text.pdf import lines, paragraphs, rescue, right_to_left, running_lines, tables
 from longcrawl.text.refinedweb import url_filter
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,18 @@ def search(pattern: re.Pattern) -> Callable[[str], object]:
 
 def match(pattern: re.Pattern) -> Callable[[str], object]:
     return lambda text: pattern.match(text if isinstance(pattern.pattern, str) else text.encode("latin-1"))
+
+
+def match_whole(pattern: re.Pattern) -> Callable[[str], object]:
+    return pattern.fullmatch
+
+
+def join_lines(text: str) -> object:
+    """Join a line to one that continues its last word."""
+    joined = paragraphs.Paragraphs("join", "\n")
+    line = lines.Line(f"{text}a-", 0, 0, 100, 10)
+    joined.count_words([line])
+    return [*joined.add([line, lines.Line(text, 0, -10, 100, 0)]), *joined.end()]
 
 
 def page(text: str) -> object:
@@ -113,6 +126,65 @@ MARKUP = (
     *("|<meta |", "<meta |a|", "|<time |", "<time |datetime |", "<time datetime|=|", "|<title |", "<title |a|"),
     *("</div|<|", "|a= |", "|/ |", "| //|", "|a|", "| |", "|éa|"),
 )
+LINES = (
+    *BLANK,
+    *(
+        "|.|",
+        "|. |",
+        "|. |1",
+        "|·|",
+        "|-|",
+        "|a-|",
+        "|a|",
+        "a|a|1",
+        "|1|",
+        "|1 / |",
+        "|i|",
+        "i|i|1",
+        "|1.|",
+        "A.|1.|x",
+        "|(|",
+    ),
+    *(
+        "|\ufefb|",
+        "|\u0627|",
+        "|L|",
+        "|D|",
+        "|DN|",
+        "|LS|",
+        "L|S|R",
+        "|LS|R",
+        "D|N|S",
+        "|DP|",
+        "|LPS|R",
+        "|SPD|x",
+        "|R|",
+    ),
+)
+PDF_BYTES = (
+    *(
+        "| |",
+        "|1 0 obj|",
+        "|1 |",
+        "1| |",
+        "1 |0|",
+        "/Type| |",
+        "|/Type |",
+        "|/Type/Pages|",
+        "/Length| |1",
+        "/Length 1| |",
+    ),
+    *(
+        "/Length 1 |0|",
+        "|/Length 1|",
+        "/Encrypt| |",
+        "/Encrypt 1| |",
+        "/Encrypt |1|",
+        "|/Encrypt 1 0|",
+        "|stream\r|",
+        "/N| |",
+    ),
+)
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
 HOSTS = [
@@ -162,6 +234,8 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*SPACES, "charset=|'|", "charset='| |"),
     ),
     "longcrawl/sources/warc/pages.py:_HTML": (match(warc_pages._HTML), repeated("| |", "|<|", "| <|")),
+    "longcrawl/sources/warc/pages.py:_PDF": (match(warc_pages._PDF), repeated("| |", "|\0|", "| |%PDF")),
+    "longcrawl/sources/warc/pages.py:_PDF_LINE": (search(warc_pages._PDF_LINE), repeated(*HEADERS, "|%PDF-|")),
     "longcrawl/sources/warc/pages.py:_STATUS": (
         match(warc_pages._STATUS),
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
@@ -247,6 +321,28 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     **{
         f"longcrawl/text/extract/structured_data.py:{name}": (search(pattern), repeated(*MARKUP))
         for name, pattern in vars(structured_data).items()
+        if isinstance(pattern, re.Pattern)
+    },
+    **{
+        f"longcrawl/text/pdf/{module.__name__.rpartition('.')[2]}.py:{name}": (
+            use(pattern),
+            repeated(*(PDF_BYTES if module is rescue else LINES)),
+        )
+        for module, use in (
+            *((each, search) for each in (lines, rescue, right_to_left)),
+            *((each, match_whole) for each in (running_lines, tables)),
+        )
+        for name, pattern in vars(module).items()
+        if isinstance(pattern, re.Pattern) and name not in ("RIGHT_TO_LEFT", "_FROM_LEFT", "_FROM_RIGHT")
+    },
+    "longcrawl/text/pdf/right_to_left.py:RIGHT_TO_LEFT": (search(right_to_left.RIGHT_TO_LEFT), repeated(*LINES)),
+    "longcrawl/text/pdf/right_to_left.py:(_FROM_LEFT, _FROM_RIGHT)": (
+        lambda text: (right_to_left._FROM_LEFT.search(text), right_to_left._FROM_RIGHT.search(text)),
+        repeated(*LINES),
+    ),
+    **{
+        f"longcrawl/text/pdf/paragraphs.py:{name}": (join_lines, repeated(*LINES, "|-|\n", "|a-a|"))
+        for name, pattern in vars(paragraphs).items()
         if isinstance(pattern, re.Pattern)
     },
     "longcrawl/text/extract/structured_data.py:_types": (

@@ -46,6 +46,7 @@ _SPELLED = str.maketrans(
 )
 """Ligatures spelled out, hyphens restored, and characters without a meaning removed."""
 _TO_SPELL = re.compile(f"[{re.escape(''.join(map(chr, _SPELLED)))}]")
+_LINE = re.compile(r"[^\n]+")
 _LINE_END = re.compile("[\n" + "".join(map(chr, HYPHEN_MARKS)) + "]")
 
 
@@ -99,7 +100,7 @@ def _segments(words: Words) -> Iterator[Line]:
         for start, stop, box in spans:
             yield Line(spelled(text[start:stop]), *box)
         return
-    lines = [found.span() for found in re.finditer(r"[^\n]+", text) if RIGHT_TO_LEFT.search(found[0])]
+    lines = [found.span() for found in _LINE.finditer(text) if RIGHT_TO_LEFT.search(found[0])]
     boxed = [(text[begin:end], words.characters[begin:end]) for begin, end in lines]
     found = deque(zip(lines, right_to_left_lines(boxed, _COLUMN_GAP, is_mostly=words.is_right_to_left), strict=True))
     done = 0

@@ -17,6 +17,7 @@ _LAST_PART = re.compile(r"[^\W\d_]+$")
 _FIRST_PART = re.compile(r"[^\W\d_]+")
 _ITEM = re.compile(r"[•◦▪–*·]\s|\(?\d{1,3}[.)]\s")  # noqa: RUF001  # these begin list items
 """Matches the marker of a list item, which begins a line of its own."""
+_LONGEST_WORD = 100
 _MOST_WORDS = 200_000
 """Distinct words of a document that are counted. Only known words are counted beyond."""
 _LEFT_EDGE = 40.0
@@ -107,7 +108,7 @@ class Paragraphs:
         """Return whether a word continues after a hyphen, which is removed unless it belongs to the word."""
         if len(last) < 2 or not last[-2].isalpha() or not text[0].isalpha():
             return False
-        first, second = _LAST_PART.search(last[:-1]), _FIRST_PART.match(text)
+        first, second = _LAST_PART.search(last[-_LONGEST_WORD:-1]), _FIRST_PART.match(text)
         if first is None or second is None:
             return False
         one, other = first[0].lower(), second[0].lower()

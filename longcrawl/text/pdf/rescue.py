@@ -16,7 +16,7 @@ _STREAM = re.compile(rb"stream\r?\n")
 _LENGTH = re.compile(rb"/Length\s+(\d{1,9})(?!\s+\d+\s+R)")
 _COUNT = re.compile(rb"/N\s+(\d{1,6})")
 _FIRST = re.compile(rb"/First\s+(\d{1,9})")
-_NUMBERS = re.compile(rb"\s*(\d{1,9})")
+_NUMBERS = re.compile(rb"\d{1,9}")
 _MOST_OBJECTS = 500_000
 _HEAD = 1000
 """Bytes in which the dictionary of an object stream must end."""

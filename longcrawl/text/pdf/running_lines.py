@@ -22,8 +22,7 @@ _FOLDED = re.compile(r"\d+|\b[ivxlc]+\b")
 _NUMBER = re.compile(r"\W*(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von|de|sur|из)\s*\d{1,4})?\W*", re.IGNORECASE)
 
 _LEAST_LEADERS = 4
-_LEADERS = re.compile(rf"(?:\s*[.·…]){{{_LEAST_LEADERS},}}\s*((?:\d{{1,4}}|[ivxlc]{{1,7}})?)$")
-"""Matches the dots of an entry in a table of contents, and its page number."""
+_LEADERS = ".·…"
 _ENDS_ENTRY = frozenset("0123456789ivxlc.·…")
 _LEAST_ENTRIES = 3
 """Entries with leaders on a page whose other page numbers also belong to a table of contents."""
@@ -79,7 +78,7 @@ class RunningLines:
 
 def without_leaders(lines: list[Line]) -> list[Line]:
     """Remove dotted leaders, and the page numbers that they lead to, from the entries of a table of contents."""
-    entries = [_leaders(line.text) for line in lines]
+    entries = [_before_leaders(line.text) for line in lines]
     count = len(entries) - entries.count(None)
     if not count:
         return lines
@@ -87,16 +86,24 @@ def without_leaders(lines: list[Line]) -> list[Line]:
     for line, entry in zip(lines, entries, strict=True):
         if entry is not None:
             # Without its right end, an entry is not taken for a full line of a paragraph.
-            kept.append(Line(line.text[: entry.start()], line.left, line.bottom, line.left, line.top))
+            kept.append(Line(entry, line.left, line.bottom, line.left, line.top))
         elif count < _LEAST_ENTRIES or not _NUMBER.fullmatch(line.text):
             kept.append(line)
     return kept
 
 
-def _leaders(text: str) -> re.Match[str] | None:
-    if text[-1:] not in _ENDS_ENTRY or text.count(".") + text.count("·") + text.count("…") < _LEAST_LEADERS:
+def _before_leaders(text: str) -> str | None:
+    """Return the title of an entry in a table of contents, in front of dots and perhaps a page number."""
+    if text[-1:] not in _ENDS_ENTRY or sum(map(text.count, _LEADERS)) < _LEAST_LEADERS:
         return None
-    return _LEADERS.search(text)
+    rest = text.rstrip("0123456789")
+    most = 4
+    if len(rest) == len(text):
+        rest, most = text.rstrip("ivxlc"), 7
+    dots = rest.rstrip()
+    title = dots.rstrip(f"{_LEADERS} ")
+    is_entry = len(text) - len(rest) <= most and dots[-1:] in _LEADERS
+    return title if is_entry and sum(map(dots[len(title) :].count, _LEADERS)) >= _LEAST_LEADERS else None
 
 
 def _outermost(lines: list[Line]) -> _Seen:
