@@ -2,7 +2,9 @@
 
     python -m venv dm && dm/bin/pip install -r benchmarks/peers/datatrove_megatron.txt
     python -m venv gs && gs/bin/pip install -r benchmarks/peers/gpt_simple.txt
-    python benchmarks/cross_reading.py --datatrove-megatron dm/bin/python --gpt-simple gs/bin/python
+    python -m venv oc && oc/bin/pip install -r benchmarks/peers/olmo_core.txt
+    python benchmarks/cross_reading.py --datatrove-megatron dm/bin/python --gpt-simple gs/bin/python \
+        --olmo-core oc/bin/python
 
 The same documents are written in every format by longcrawl and by the peers' own writers. The peers' own dataset
 classes read ours, ours read theirs, and files of the same documents are compared byte by byte. They also read what
@@ -13,6 +15,7 @@ interpreter a peer is passed over. The last line is the share of all comparisons
 """
 
 import argparse
+import gzip
 import json
 import random
 import subprocess
@@ -39,6 +42,7 @@ RUNS = {
     "tokenize --format datatrove": ("datatrove", (128, 0)),
     "tokenize --format megatron": ("megatron", None),
     "tokenize --format nanogpt": ("nanogpt", None),
+    "tokenize --format olmo-core": ("olmo-core", None),
 }
 """What is typed, the format that it writes, and the length and overlap of windows where it cuts documents."""
 
@@ -66,7 +70,12 @@ def write_ours(folder: Path, made: dict[str, np.ndarray]) -> None:
     offsets = pa.array(np.concatenate([[0], made["ends"]]), pa.int32())
     tokens = pa.ListArray.from_arrays(offsets, pa.array(made["tokens"]))
     mask = pa.ListArray.from_arrays(offsets, pa.array(made["mask"]))
-    extras = {"datatrove": {"loss_mask": mask}, "gpt-simple": {"overlap": pa.array(made["overlaps"])}}
+    origins = {"id": [f"d{number}" for number in range(DOCUMENTS)], "src": ["texts.jsonl"] * DOCUMENTS}
+    extras = {
+        "datatrove": {"loss_mask": mask},
+        "gpt-simple": {"overlap": pa.array(made["overlaps"])},
+        "olmo-core": {"loss_mask": mask, "loc": range(DOCUMENTS), **origins},
+    }
     for name, written in FORMATS.items():
         table = pa.table({"tokens": tokens, **extras.get(name, {})})
         settings = {"tokenizer": "gpt2"} if name == "datatrove" else {}
@@ -119,6 +128,19 @@ def read_megatron(folder: Path, width: int, made: dict[str, np.ndarray]) -> Comp
     return [*compared, same_bytes(what, folder / f"ours{width}" / "megatron", theirs, names)]
 
 
+def read_olmo_core(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    theirs, kind = folder / f"olmo-core{width}", f"uint{8 * width}"
+    ours = folder / f"ours{width}" / "olmo-core"
+    compared = []
+    for name, written in (("shard", "MemmapWriter"), ("bare", "write_document_indices")):
+        shard = lc.formats.olmo_core.open(theirs / f"{name}.npy")
+        compared.append((f"ours reads {written}'s, {kind}: documents", same_documents(shard, made), DOCUMENTS))
+    rows = [gzip.decompress((folder / "shard.csv.gz").read_bytes()).splitlines() for folder in (ours, theirs)]
+    equal = sum(one == other for one, other in zip(*rows, strict=True))
+    compared.append((f"ours and MemmapWriter's, {kind}, line by line: rows", equal, DOCUMENTS))
+    return [*compared, same_bytes(f"ours and MemmapWriter's, {kind}", ours, theirs, ["shard.npy"])]
+
+
 def read_gpt_simple(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
     theirs, kind = folder / f"gpt-simple{width}", f"uint{8 * width}"
     shard = lc.formats.gpt_simple.open(theirs / "shard.bin")
@@ -166,7 +188,9 @@ def make_runs(folder: Path) -> Compared:
     for number, (typed, (name, windows)) in enumerate(RUNS.items()):
         out = folder / str(number)
         carry_out(typed, source, out, windows)
-        shard = next(path for path in sorted((out / name / "train").iterdir()) if path.suffix in (".bin", ".ds"))
+        shard = next(
+            path for path in sorted((out / name / "train").iterdir()) if path.suffix in (".bin", ".ds", ".npy")
+        )
         made = what_it_has_to_hold(out / name, texts, windows)
         np.savez(folder / f"{number}.npz", typed=typed, format=name, path=str(shard), **made)
         opened = lc.formats.open_shard(shard, name, end_of_text=0)
@@ -226,6 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datatrove-megatron", metavar="PYTHON")
     parser.add_argument("--gpt-simple", metavar="PYTHON")
+    parser.add_argument("--olmo-core", metavar="PYTHON")
     options = parser.parse_args()
     compared: Compared = []
     with tempfile.TemporaryDirectory() as name:
@@ -241,6 +266,7 @@ def main() -> None:
             (both, "read_datatrove.py", read_datatrove),
             (both, "read_megatron.py", read_megatron),
             (options.gpt_simple, "read_gpt_simple.py", read_gpt_simple),
+            (options.olmo_core, "read_olmo_core.py", read_olmo_core),
         ):
             if python is None:
                 print(f"  passed over, as no interpreter was named: {script}")

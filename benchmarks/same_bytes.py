@@ -83,6 +83,7 @@ OWN: dict[str, dict[str, Any]] = {
     "rules": {"source": TEXTS, "stages": RULES, "outputs": {"parquet": {}}},
     "megatron": {"source": TEXTS, "stages": ORDERED, "outputs": {"megatron": {}}},
     "nanogpt": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"nanogpt": {}}},
+    "olmo-core": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"olmo-core": {}}},
     "release": {"source": RELEASE, "stages": SIGNED, "outputs": {"composed": {"capacities": [256, 1024]}}},
 }
 

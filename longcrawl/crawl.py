@@ -326,6 +326,10 @@ class Crawl:
         """Write nanoGPT token files; ``settings`` are fields of ``lc.formats.NanoGptOutput``, such as ``header``."""
         return self.write("nanogpt", path, **settings)
 
+    def to_olmo_core(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write OLMo-core token files; ``settings`` are fields of ``lc.formats.OlmoCoreOutput``."""
+        return self.write("olmo-core", path, **settings)
+
     def to_composed(self, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write composed samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``."""
         return self.write("composed", path, **settings)

@@ -49,6 +49,7 @@ SOURCE_FIELDS = {
     "installed": "packages: [numpy]",
     "megatron": "data_files: shards/*.bin",
     "nanogpt": "data_files: train.bin, end_of_text: 50256",
+    "olmo-core": "data_files: shards/*.npy",
     "rectangle": "data_dir: run/rectangle",
     "redpajama-v2": "data_dir: release, snapshots: [2023-06], languages: [en]",
     "text": "data_files: texts/*.jsonl.gz, text_field: content",

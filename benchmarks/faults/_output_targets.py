@@ -20,7 +20,14 @@ from _runs import (
     recipe_of,
 )
 
-SHARDS = {"datatrove": ".ds", "gpt-simple": ".bin", "megatron": ".bin", "nanogpt": ".bin", "token-parquet": ".parquet"}
+SHARDS = {
+    "datatrove": ".ds",
+    "gpt-simple": ".bin",
+    "megatron": ".bin",
+    "nanogpt": ".bin",
+    "olmo-core": ".npy",
+    "token-parquet": ".parquet",
+}
 KNOWN = {"end_of_text": 0, "vocabulary_size": 1000}
 
 
@@ -35,7 +42,7 @@ def _write_shard(name: str, checksums: Literal["with", "without"]) -> Callable[[
         chance = np.random.default_rng(0)
         tokens = [[*map(int, chance.integers(1, 1000, length)), 0] for length in (5, 40, 1, 300, 77, 12)]
         table = pa.table({"tokens": pa.array(tokens, pa.list_(pa.uint16()))})
-        if name == "datatrove":
+        if name in ("datatrove", "olmo-core"):
             table = table.append_column("loss_mask", pa.array([[True] * len(each) for each in tokens]))
         settings = KNOWN | ({"tokenizer": "gpt2"} if name == "datatrove" else {})
         (folder / DATA).mkdir()

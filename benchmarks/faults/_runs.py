@@ -26,6 +26,7 @@ STAGES: dict[str, Sequence[Any]] = {
     "gpt-simple": [TOKENS[0], {"windows": {"max_length": 64, "overlap_size": 8}}],
     "megatron": TOKENS,
     "nanogpt": TOKENS,
+    "olmo-core": TOKENS,
 }
 OUTPUTS: dict[str, dict[str, Any]] = {
     "composed": {"capacities": [64, 128, 256], "padding_threshold": 0.5},
@@ -156,5 +157,6 @@ FEEDS: dict[str, Act] = {
     "gpt-simple": fed_by_windows,
     "megatron": fed_by_windows,
     "nanogpt": lambda path: fed_by_windows(path, format="nanogpt", positions="none"),
+    "olmo-core": fed_by_windows,
 }
 """What reads each output while a model is trained."""

@@ -220,7 +220,7 @@ def tokenize(
     min_text_length: Annotated[int, _also_snake("--min-text-length", "Leave out documents of fewer characters.")] = 0,
     num_proc: Annotated[int, _also_snake("--num-proc", NUM_PROC, "--num_workers", min=1)] = 1,
     to: Annotated[
-        str, option("Format to write: gpt-simple, datatrove, megatron or nanogpt.", "--format")
+        str, option("Format to write: gpt-simple, datatrove, megatron, nanogpt or olmo-core.", "--format")
     ] = "gpt-simple",
     builder: Annotated[
         str | None, option("Source that reads INPUT; guessed by its files' names if left out.", "--source")

@@ -15,6 +15,7 @@ SOURCES = {
     "installed": "longcrawl.sources.installed:Installed",
     "megatron": "longcrawl.formats.shards.source:Megatron",
     "nanogpt": "longcrawl.formats.shards.source:NanoGpt",
+    "olmo-core": "longcrawl.formats.shards.source:OlmoCore",
     "rectangle": "longcrawl.formats.rectangle.source:Rectangle",
     "redpajama-v2": "longcrawl.sources.redpajama_v2:RedPajamaV2",
     "text": "longcrawl.sources.text:Text",
@@ -67,6 +68,7 @@ OUTPUTS = {
     "gpt-simple": "longcrawl.formats.shards.write:GptSimpleOutput",
     "megatron": "longcrawl.formats.shards.write:MegatronOutput",
     "nanogpt": "longcrawl.formats.shards.write:NanoGptOutput",
+    "olmo-core": "longcrawl.formats.shards.write:OlmoCoreOutput",
     "parquet": "longcrawl.formats.documents:ParquetOutput",
     "rectangle": "longcrawl.formats.rectangle.write:RectangleOutput",
 }
@@ -76,6 +78,7 @@ RESULTS = {
     "gpt-simple": "longcrawl.formats.shards.facts:GptSimpleResult",
     "megatron": "longcrawl.formats.shards.facts:MegatronResult",
     "nanogpt": "longcrawl.formats.shards.facts:NanoGptResult",
+    "olmo-core": "longcrawl.formats.shards.facts:OlmoCoreResult",
     "parquet": "longcrawl.formats.documents:ParquetResult",
     "rectangle": "longcrawl.formats.rectangle.write:RectangleResult",
 }
@@ -84,5 +87,6 @@ SHARD_FORMATS = {
     "gpt-simple": "longcrawl.formats.shards.gpt_simple:GptSimple",
     "megatron": "longcrawl.formats.shards.megatron:Megatron",
     "nanogpt": "longcrawl.formats.shards.nanogpt:NanoGpt",
+    "olmo-core": "longcrawl.formats.shards.olmo_core:OlmoCore",
     "token-parquet": "longcrawl.formats.shards.parquet:TokenParquet",
 }

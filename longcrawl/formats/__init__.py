@@ -10,13 +10,25 @@ if TYPE_CHECKING:
     from longcrawl.formats.buckets.write import ComposedOutput
     from longcrawl.formats.documents import ParquetOutput, ParquetResult
     from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
-    from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
+    from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core
     from longcrawl.formats.shards import parquet as token_parquet
     from longcrawl.formats.shards.convert import Conversion
-    from longcrawl.formats.shards.facts import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
+    from longcrawl.formats.shards.facts import (
+        DatatroveResult,
+        GptSimpleResult,
+        MegatronResult,
+        NanoGptResult,
+        OlmoCoreResult,
+    )
     from longcrawl.formats.shards.shard import Documents, TokenShard
     from longcrawl.formats.shards.spec import open_shard, verify_shard
-    from longcrawl.formats.shards.write import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
+    from longcrawl.formats.shards.write import (
+        DatatroveOutput,
+        GptSimpleOutput,
+        MegatronOutput,
+        NanoGptOutput,
+        OlmoCoreOutput,
+    )
 
 __all__ = [
     "Composed",
@@ -34,6 +46,8 @@ __all__ = [
     "MegatronResult",
     "NanoGptOutput",
     "NanoGptResult",
+    "OlmoCoreOutput",
+    "OlmoCoreResult",
     "ParquetOutput",
     "ParquetResult",
     "RectangleOutput",
@@ -43,6 +57,7 @@ __all__ = [
     "gpt_simple",
     "megatron",
     "nanogpt",
+    "olmo_core",
     "open_composed",
     "open_shard",
     "token_parquet",

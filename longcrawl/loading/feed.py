@@ -30,7 +30,7 @@ from longcrawl.core.registry import fields_html, short_repr
 from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unreadable, warn_user
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
-from longcrawl.formats.shards import datatrove, gpt_simple
+from longcrawl.formats.shards import datatrove, gpt_simple, olmo_core
 from longcrawl.formats.shards.shard import FOUND, ORIGINS
 from longcrawl.formats.shards.spec import FORMATS, KIND, STARTS
 from longcrawl.io import structured
@@ -237,6 +237,9 @@ def _names_beside(path: str) -> list[str]:
     """Name the files beside a token file that record document ends and loss masks."""
     if path.endswith(datatrove.SUFFIX):
         return [f"{path}{datatrove.INDEX}", f"{path}{datatrove.LOSS}"]
+    if path.endswith(olmo_core.SUFFIX):
+        stem = path.removesuffix(olmo_core.SUFFIX)
+        return [f"{stem}{olmo_core.ROWS}", f"{stem}{olmo_core.LOSS}"]
     return [f"{path.removesuffix(gpt_simple.SUFFIX)}.idx"] if path.endswith(gpt_simple.SUFFIX) else []
 
 

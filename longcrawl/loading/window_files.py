@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError, LoaderError
 from longcrawl.formats.shards import datatrove
-from longcrawl.formats.shards.shard import TokenShard, end_problems
+from longcrawl.formats.shards.shard import TokenShard, end_problems, token_width
 from longcrawl.formats.shards.spec import (
     beside_shards,
     find_format,
@@ -385,7 +385,7 @@ def _open_remote(path: str, token_size: int | None) -> _RemoteShard:
     last = None
     if entries is not None:
         last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0
-    return _RemoteShard(path, size, datatrove.token_width(path, size, token_size, last))
+    return _RemoteShard(path, size, token_width(path, size, token_size, last, posixpath.basename(index)))
 
 
 def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the public argument's name

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.outputs import RESULTS
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
-from longcrawl.formats.shards import nanogpt
+from longcrawl.formats.shards import nanogpt, olmo_core
 from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
@@ -50,8 +50,8 @@ class DocumentLengths(NamedTuple):
 
 Reader = Callable[[str], Iterator[DocumentLengths]]
 
-SHARDS = (".bin", ".ds")
-"""File endings used by token shards only."""
+SHARDS = (".bin", ".ds", ".npy")
+"""File endings of token shards other than parquet."""
 
 COLUMNS = ("n_tokens", "tokens")
 """Columns with the length of a document, used without a tokenizer; the first existing one is taken."""
@@ -151,7 +151,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
         names = [
             name
             for name in ([] if tokenised else listed)
-            if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
+            if name.endswith(SHARDS) and (end_of_text is not None or _flat_format(join(base, name)) is None)
         ]
         names = names or readable(listed, EXTENSIONS if tokenised else COUNTED, WHOLE)
         _check_reachable(base, [name for name in listed if name not in names])
@@ -209,7 +209,7 @@ def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings)
 def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings) -> Longs:
     given = {} if end_of_text is None else {"end_of_text": end_of_text}
     try:
-        shard = open_shard(path, nanogpt.NanoGpt.name if _is_flat(path) else None, check="ends", **given)
+        shard = open_shard(path, _flat_format(path), check="ends", **given)
         if shard.document_ends is None:
             raise SourceError(
                 f"{path} does not record where its documents end: name their end-of-text token (--end-of-text 50256)"
@@ -220,9 +220,12 @@ def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings
         raise SourceError(str(wrong)) from wrong
 
 
-def _is_flat(path: str) -> bool:
-    """Return whether a shard has no index, so that only its name marks it as a shard."""
-    return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
+def _flat_format(path: str) -> str | None:
+    """Return the format of a shard without an index, which only its name marks as a shard; None if it has one."""
+    for name, suffix, index in ((nanogpt.NAME, nanogpt.SUFFIX, ".idx"), (olmo_core.NAME, olmo_core.SUFFIX, ".csv.gz")):
+        if path.endswith(suffix) and not Path(path).with_suffix(index).exists():
+            return name
+    return None
 
 
 def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:

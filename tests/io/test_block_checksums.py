@@ -105,7 +105,7 @@ def test_all_files_are_summed_up_and_peers_files_are_as_they_were(tmp_path, name
     assert FORMATS[name].verify(path).problems == ()
 
 
-@pytest.mark.parametrize("name", ["datatrove", "gpt-simple", "megatron", "nanogpt"])
+@pytest.mark.parametrize("name", ["datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core"])
 def test_each_block_is_compared_once_and_at_its_first_use(tmp_path, name, monkeypatch):
     monkeypatch.setattr(block_checksums, "FEW", 0)
     path = write(tmp_path, name, table())

@@ -16,6 +16,7 @@ from window_shards import END, copy_to, table, write
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
+from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.io import file_systems
 from longcrawl.loading import Windows
 from longcrawl.loading.window_files import _open_remote
@@ -256,12 +257,12 @@ def test_shuffled_files_keep_their_windows_together(tmp_path):
 
 
 def shard_of(name: str, folder: Path, documents) -> Path:
-    path = folder / f"a{'.parquet' if name == 'token-parquet' else '.bin'}"
+    path = folder / f"a{FORMATS[name].suffix}"
     getattr(lc.formats, name.replace("-", "_")).write([table(documents)], path, end_of_text=END)
     return path
 
 
-@pytest.mark.parametrize("name", ["gpt-simple", "megatron", "nanogpt", "token-parquet"])
+@pytest.mark.parametrize("name", ["gpt-simple", "megatron", "nanogpt", "olmo-core", "token-parquet"])
 def test_windows_of_every_format_are_those_of_datatroves(tmp_path, name):
     documents = [[1, 2, 3, END], [4, END], [5, 6, 8, 9, END]]
     lc.formats.datatrove.write([table(documents)], tmp_path / "a.ds")

@@ -143,7 +143,7 @@ def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
     assert read_lengths(file, tokenizer).tokens.tolist() == [1]
 
 
-@pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "nanogpt", "token_parquet"])
+@pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "nanogpt", "olmo_core", "token_parquet"])
 def test_lengths_of_token_shards(tmp_path, tokenizer, name):
     module, lengths = getattr(lc.formats, name), [3, 1, 40, 7]
     table = pa.table({"tokens": pa.array([[*[5] * (length - 1), 0] for length in lengths], pa.list_(pa.uint16()))})
@@ -164,7 +164,9 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
             read_lengths(tmp_path / f"a{module.SUFFIX}", tokenizer)
 
 
-@pytest.mark.parametrize("name", ["datatrove", "gpt-simple", "megatron", "nanogpt", "parquet", "rectangle"])
+@pytest.mark.parametrize(
+    "name", ["datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core", "parquet", "rectangle"]
+)
 def test_lengths_of_what_a_crawl_has_written(tmp_path, name):
     tokens = [[1] * 5, [2] * 90, [3] * 8]
     crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens}))
@@ -237,7 +239,8 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         ("a.jsonl", b"\n\n", "but no fields"),
         ("a.jsonl.gz", b"no\0 gzip", r"a\.jsonl\.gz .*fix it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
-        ("a.npy", b"", "neither a run nor a file that can be read; known endings"),
+        ("a.npy", b"", r"a\.npy has no a\.csv\.gz"),
+        ("a.npz", b"", "neither a run nor a file that can be read; known endings"),
         ("a.bin", b"", r"a\.bin does not record where its documents end: .*--end-of-text"),
         ("a.ds", b"123", r"a\.ds"),
     ],

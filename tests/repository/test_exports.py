@@ -100,9 +100,9 @@ def test_the_public_surface():
     assert lc.formats.__all__ == [
         "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",
         "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "MegatronOutput",
-        "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult", "RectangleOutput",
-        "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed",
-        "open_shard", "token_parquet", "verify_shard",
+        "MegatronResult", "NanoGptOutput", "NanoGptResult", "OlmoCoreOutput", "OlmoCoreResult", "ParquetOutput",
+        "ParquetResult", "RectangleOutput", "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "megatron",
+        "nanogpt", "olmo_core", "open_composed", "open_shard", "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",

@@ -38,6 +38,7 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
     "datatrove": ([*TOKENS, {"windows": {"max_length": 16, "overlap_size": 4}}, "shuffle"], {"datatrove": {}}),
     "nanogpt": (TOKENS, {"nanogpt": {"header": "llm.c", "shard_bytes": 60_000}}),
     "megatron": (TOKENS, {"megatron": {"shard_bytes": 60_000}}),
+    "olmo-core": (TOKENS, {"olmo-core": {"shard_bytes": 60_000}}),
     "composed": (
         TOKENS,
         {
@@ -207,6 +208,7 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
         pytest.param("datatrove", {}, marks=pytest.mark.slow),
         pytest.param("nanogpt", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
         pytest.param("megatron", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("olmo-core", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
     ],
 )
 def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, settings):

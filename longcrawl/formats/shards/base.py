@@ -74,6 +74,8 @@ class Reading:
     """Descriptions of other content of the files."""
     facts: Mapping[str, Any]
     """End of text, vocabulary and tokenizer; None if unknown."""
+    columns: tuple[str, ...] = ()
+    """Names of the further columns of the documents."""
 
 
 class ShardFormat(ABC):
@@ -81,7 +83,7 @@ class ShardFormat(ABC):
 
     The keyword arguments of a format's :meth:`encode` are additional settings of its :meth:`write`, and those of its
     :meth:`decode` are additional settings of its :meth:`open` and :meth:`verify`. A format ``holds`` those of
-    ``overlap``, ``loss_mask`` and other ``columns`` that it can store, and ``records`` those of ``end_of_text``,
+    ``overlap`` and ``loss_mask`` that it can store, and ``records`` those of ``end_of_text``,
     ``vocabulary_size`` and ``tokenizer`` that its files record.
     """
 
@@ -102,6 +104,11 @@ class ShardFormat(ABC):
     def is_at(cls, path: Path) -> bool:
         """Return whether the shard at a path is of this format, judged by its suffix or its first bytes."""
         return path.suffix == cls.suffix
+
+    @classmethod
+    def columns(cls, names: Iterable[str]) -> list[str]:  # noqa: ARG003  # most formats store no further column
+        """Return those of the names of further columns of documents that the format stores."""
+        return []
 
     @classmethod
     @abstractmethod

@@ -12,7 +12,7 @@ import yaml
 from longcrawl.core.display import counted
 from longcrawl.errors import FormatError, as_lines, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
-from longcrawl.formats.shards.shard import OVERLAP, Documents, check_word, local_path
+from longcrawl.formats.shards.shard import OVERLAP, Documents, check_word, local_path, named_columns
 from longcrawl.formats.shards.spec import FORMATS, find_format, shards_in
 from longcrawl.formats.shards.writing import (
     NOTE,
@@ -80,8 +80,8 @@ def convert(
     Args:
         source: a shard, or a folder of shards, including those in its subfolders.
         target: the shard to write or, for a folder, the folder in which each shard keeps its name with a new suffix.
-        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt" or "token-parquet". None takes the
-            format from the suffix of ``target``, if only one format has it.
+        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core" or "token-parquet". None
+            takes the format from the suffix of ``target``, if only one format has it.
         source_format: the format of ``source``, if it is not clear from the files.
         on_loss: treatment of content that the target cannot store: "error" writes nothing of that shard, "warn" writes
             the rest. Either names the content.
@@ -168,7 +168,8 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mapping[str, Any]) -> WrittenShard:
-    lost = () if "columns" in into.holds else read.left_out
+    stored = into.columns(read.columns)
+    lost = (*read.left_out, *named_columns([name for name in read.columns if name not in stored]))
     losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
     facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
     with writing(target, FormatError, _ELSEWHERE):

@@ -17,7 +17,7 @@ datatrove 0.10's merger fails on a tokenizer's name with ``|``, so such a name i
 """
 
 import re
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -78,7 +78,7 @@ class Datatrove(ShardFormat):
         entries = _read_index(index) if index.is_file() else None
         tokenizer, recorded_size, count = _read_metadata(metadata)
         last = None if entries is None else int(entries[-1]) if len(entries) else 0
-        width = token_width(file, size, token_size or recorded_size, last)
+        width = shard.token_width(file, size, token_size or recorded_size, last, index.name)
         tokens = shard.map_file(file, f"<u{width}", size // width)
         ends = entries
         if entries is None and opening.end_of_text is not None:
@@ -117,27 +117,6 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
         )
     # An end of 2**63 or more is negative here, and is found as a falling end.
     return shard.map_file(index, "<i8", size // 8)
-
-
-def token_width(file: Path | str, size: int, given: int | None, last: int | None) -> int:
-    """Return the bytes of a token, as given or derived from ``last``, the end in an index, or None without one."""
-    index = f"{PurePath(file).name}{INDEX}"
-    if last is None:
-        if given is None:
-            raise FormatError(
-                f"{file} has no {index} and nothing else says how wide its tokens are: open it with "
-                "token_size=2 or token_size=4"
-            )
-        shard.check_whole(file, size, given)
-        return given
-    given = given or next((width for width in (2, 4) if size == last * width), None)
-    if given is None:
-        raise CorruptionError(
-            f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * last:,} or "
-            f"{4 * last:,}: one of them is cut or has grown, so fetch both again, or write them again"
-        )
-    shard.check_size(file, last * given, f"and {index}, with {given} bytes a token, asks for", size)
-    return given
 
 
 def _read_metadata(metadata: Path) -> tuple[str | None, int | None, int | None]:

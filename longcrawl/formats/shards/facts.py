@@ -75,7 +75,11 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     there = np.repeat(stays, everything.lengths)
     overlaps = None if everything.overlaps is None else everything.overlaps[stays]
     mask = None if everything.loss_mask is None else np.asarray(everything.loss_mask)[there]
-    kept = Documents(np.asarray(everything.tokens)[there], everything.lengths[stays], overlaps, mask)
+    form, left = FORMATS[name], held.documents.filter(pa.array(held.here))
+    counts = held.counts[held.here]
+    origins = left.select(form.columns(left.column_names)).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    others = origins if origins.num_columns else None
+    kept = Documents(np.asarray(everything.tokens)[there], everything.lengths[stays], overlaps, mask, others)
     given = {
         "end_of_text": changes.described["end_of_text"],
         "terminate": "never",
@@ -85,10 +89,8 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     }
     if shard.tokenizer is not None:
         given["tokenizer"] = shard.tokenizer
-    form = FORMATS[name]
     # Writing does not change the mapped arrays: their old file keeps its bytes, unnamed, until it is unmapped.
     form.write([kept], changes.folder / path, **form.settings("write", given))
-    counts, left = held.counts[held.here], held.documents.filter(pa.array(held.here))
     places = pa.array(np.cumsum(counts) - counts)
     left = left.set_column(left.column_names.index("entry"), "entry", places).combine_chunks()
     write_table(left, changes.folder / table, compression="zstd", compression_level=3)
@@ -407,6 +409,19 @@ class NanoGptResult(ShardResult):
         settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
         dataset = {"row": "a document", "settings": settings, "given": ", **settings"}
         return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
+
+
+@result
+class OlmoCoreResult(ShardResult):
+    """Token files of OLMo-core."""
+
+    name: ClassVar[str] = "olmo-core"
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Add the type of a token and the size of the vocabulary, which OLMo-core is given."""
+        size = described["vocabulary_size"]
+        vocabulary = "VOCABULARY_SIZE" if size is None else str(size)
+        return super().card_words(described) | {"dtype": described["dtype"], "vocabulary": vocabulary}
 
 
 def _width(described: Mapping[str, Any]) -> int:

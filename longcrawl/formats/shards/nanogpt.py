@@ -33,7 +33,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import Documents
-from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
+from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, marks_of, write_array
 
 NAME = "nanogpt"
 SUFFIX = ".bin"
@@ -152,19 +152,13 @@ class _Marks:
         self._last_is_open = False
 
     def count(self, batch: Documents) -> None:
-        if not len(batch.lengths):
-            return
         self._documents += len(batch.lengths)
-        ends = np.cumsum(batch.lengths)
-        marks = np.flatnonzero(batch.tokens == self._end_of_text)
-        found = np.searchsorted(marks, ends) - np.searchsorted(marks, ends - batch.lengths)
-        some = batch.lengths > 0
-        at_place = np.zeros(len(ends), bool)
-        looked_at = (ends - 1 if self._place == "end" else ends - batch.lengths)[some]
-        at_place[some] = batch.tokens[looked_at] == self._end_of_text
+        if not len(batch.lengths) or self._end_of_text is None:
+            return
+        found, at_place = marks_of(batch, self._end_of_text, self._place)
         lost = (found != 1) | ~at_place
         # Tokens after the last mark, or before the first, are read as one document.
-        edge = self._edge(lost, some & (found == 0))
+        edge = self._edge(lost, (batch.lengths > 0) & (found == 0))
         self._lost += int(np.count_nonzero(lost)) + edge
 
     def losses(self) -> list[Loss]:

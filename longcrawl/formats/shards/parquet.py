@@ -33,7 +33,16 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, file_bytes, map_opened
+from longcrawl.formats.shards.shard import (
+    N_TOKENS,
+    OVERLAP,
+    TOKENS,
+    Documents,
+    check_ids,
+    file_bytes,
+    map_opened,
+    named_columns,
+)
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
 from longcrawl.io.block_checksums import read_checksums
 from longcrawl.io.stored_tables import table_writer
@@ -57,8 +66,13 @@ class TokenParquet(ShardFormat):
     """
 
     suffix = SUFFIX
-    holds = frozenset([OVERLAP, LOSS_MASK, "columns"])
+    holds = frozenset([OVERLAP, LOSS_MASK])
     records = frozenset(FACTS)
+
+    @classmethod
+    def columns(cls, names: Iterable[str]) -> list[str]:
+        """Return all names."""
+        return [*names]
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
@@ -101,7 +115,8 @@ class TokenParquet(ShardFormat):
         with _opened(file) as opened:
             schema = opened.schema_arrow
         known = _facts(schema, file, column, given.get("end_of_text"), given.get("vocabulary_size"))
-        return Reading(_rows(file, column), known.pop("left_out"), known)
+        known.pop("left_out")
+        return Reading(_rows(file, column), (), known, tuple(_others(schema, column)))
 
     @classmethod
     def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG003  # the column needs no settings
@@ -126,15 +141,18 @@ def _facts(
     """Return the recorded facts combined with the given ones, and a description of the columns that no shard stores."""
     _token_type(schema, column, file)
     known = _recorded(schema, file)
-    others = [name for name in schema.names if name not in OWN and name != column]
-    left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
+    others = _others(schema, column)
     for name, given in (("end_of_text", end_of_text), ("vocabulary_size", vocabulary_size)):
         if given is not None:
             if known[name] not in (None, given):
                 raise FormatError(f"{file} records that its {name} is {known[name]:,}, not {given:,}: leave {name} out")
             known[name] = given
     check_ids(known["end_of_text"], known["vocabulary_size"])
-    return known | {"left_out": left_out}
+    return known | {"left_out": named_columns(others)}
+
+
+def _others(schema: pa.Schema, column: str) -> list[str]:
+    return [name for name in schema.names if name not in OWN and name != column]
 
 
 def _rows(file: Path, column: str) -> Iterator[pa.Table]:

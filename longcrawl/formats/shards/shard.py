@@ -5,7 +5,7 @@ document.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePath
@@ -251,6 +251,29 @@ def check_whole(file: Path | str, size: int, width: int) -> None:
         )
 
 
+def token_width(file: Path | str, size: int, given: int | None, last: int | None, index: str) -> int:
+    """Return the bytes of a token, as given or derived from ``last``, the end in an index, or None without one.
+
+    ``size`` is the number of bytes of the file of tokens, and ``index`` the name of the index, for messages.
+    """
+    if last is None:
+        if given is None:
+            raise FormatError(
+                f"{file} has no {index} and nothing else says how wide its tokens are: open it with "
+                "token_size=2 or token_size=4"
+            )
+        check_whole(file, size, given)
+        return given
+    given = given or next((width for width in (2, 4) if size == last * width), None)
+    if given is None:
+        raise CorruptionError(
+            f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * last:,} or "
+            f"{4 * last:,}: one of them is cut or has grown, so fetch both again, or write them again"
+        )
+    check_size(file, last * given, f"and {index}, with {given} bytes a token, asks for", size)
+    return given
+
+
 def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
     """Memory-map a part of a file; an empty part gives an empty array."""
     return np.memmap(file, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
@@ -259,6 +282,11 @@ def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> n
 def map_opened(file: IO[bytes], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Memory-map an open file from its beginning; an empty file gives an empty array."""
     return np.memmap(file, dtype, "r") if file.seek(0, os.SEEK_END) else np.empty(0, dtype)
+
+
+def named_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Describe columns of documents for messages; an empty tuple if there are none."""
+    return (f"the column{'s' * (len(names) > 1)} {', '.join(names)}",) if names else ()
 
 
 def check_word(name: str, value: Any, words: Any) -> None:

@@ -205,6 +205,21 @@ class NanoGpt(TokenShards):
         return super().splits()
 
 
+@source("olmo-core")
+class OlmoCore(TokenShards):
+    """Documents of ``.npy`` files of the Dolma toolkit and OLMo-core.
+
+    Args:
+        token_size: bytes of a token; needed only if ``.csv.gz`` is missing.
+    """
+
+    homepage: ClassVar[str] = "https://github.com/allenai/OLMo-core"
+
+    token_size: Literal[2, 4] | None = None
+
+    beside: ClassVar[tuple[str, ...]] = (".csv.gz", ".npy.loss")
+
+
 @contextmanager
 def _local_files(files: tuple[str, ...]) -> Iterator[str]:
     """Provide the path of a shard in one local folder with its other files, of which remote ones may be missing."""

@@ -29,7 +29,7 @@ from typing import Any
 
 from longcrawl.core.outputs import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, parquet  # noqa: F401  # each registers its format
+from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.shard import TokenShard, local_path
 from longcrawl.io import structured
@@ -61,12 +61,14 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
         if each.is_at(file):
             return each
     if file.suffix in gpt_simple.OTHER_SUFFIXES:
-        raise FormatError(f"{path} is not a token shard, whose name ends in .ds, .bin or .parquet: check the path")
+        raise FormatError(
+            f"{path} is not a token shard, whose name ends in .ds, .bin, .npy or .parquet: check the path"
+        )
     data, index = gpt_simple.BinAndIdx.shard_files(file)
     if index.is_file():
         raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
     if not data.is_file():
-        raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin or .parquet")
+        raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin, .npy or .parquet")
     raise FormatError(
         f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
         "or type --from nanogpt"
@@ -123,6 +125,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     """
     suffixes = shard_suffixes(name)
     there = list_files(folder)
+    arrays = {file.removesuffix(olmo_core.ROWS) + olmo_core.SUFFIX for file in there if file.endswith(olmo_core.ROWS)}
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
     manifests = (file for file in there if file.rpartition("/")[2] == "manifest.json")
@@ -131,6 +134,8 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     run_tables = {_below(run, table) for run in runs for table in RUN_TABLES}
     found = []
     for file in (file for file in there if Path(file).suffix in suffixes):
+        if name is None and file.endswith(olmo_core.SUFFIX) and file not in arrays:
+            continue  # .npy is the suffix of any array
         output = next((each for each in reversed(_folders(file)) if each in outputs), None)
         if output is not None:
             format_name, listed = outputs[output]

@@ -1,7 +1,7 @@
-"""Writes token shards as the output of a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
+"""Writes token shards as the output of a run, in every format but parquet."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -140,6 +140,16 @@ class NanoGptOutput(ShardOutput):
         return {"header": self.header}
 
 
+@output("olmo-core")
+class OlmoCoreOutput(ShardOutput):
+    """Write the ``.npy`` and ``.csv.gz`` files of OLMo-core; fields are those of :class:`ShardOutput`.
+
+    ``.npy.loss`` has the loss mask.
+    """
+
+    windows = False
+
+
 @dataclass(frozen=True)
 class ShardWriter(TokenWriter):
     """Writer of one folder of token shards of any format."""
@@ -200,7 +210,10 @@ class ShardWriter(TokenWriter):
             columns |= {each: table[each] for each in RECORDED if each in table.column_names}
             recorded.append(pa.table(columns))
             entry, dtype = entry + int(counts.sum()), str(entries.tokens.dtype)
-            return entries
+            origins = table.select(shard_format.columns(each for each in RECORDED if each in table.column_names))
+            if not origins.num_columns:
+                return entries
+            return replace(entries, others=origins.take(pa.array(np.repeat(np.arange(len(counts)), counts))))
 
         entries = order.ahead(read, order.row_groups(spill, start, stop, GROUP_BYTES))
         shard = shard_format.write(entries, target / name, **self._format_settings())

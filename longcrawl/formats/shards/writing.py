@@ -279,6 +279,17 @@ def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_
     return tuple(losses)
 
 
+def marks_of(batch: Documents, mark: int, place: Place) -> tuple[Longs, npt.NDArray[np.bool_]]:
+    """Return how often each document has a token, int64 [documents], and whether it is at its start or end."""
+    ends = np.cumsum(batch.lengths)
+    marks = np.flatnonzero(batch.tokens == mark)
+    counts = np.searchsorted(marks, ends) - np.searchsorted(marks, ends - batch.lengths)
+    some = batch.lengths > 0
+    at_place = np.zeros(len(ends), bool)
+    at_place[some] = batch.tokens[(ends - 1 if place == "end" else ends - batch.lengths)[some]] == mark
+    return counts, at_place
+
+
 def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike) -> None:
     """Append an array to a file as little-endian ``dtype``, in blocks if it must be converted."""
     kind = np.dtype(dtype).newbyteorder("<")

@@ -23,6 +23,7 @@ NAMES = {
     "gpt-simple": "shard.bin",
     "megatron": "shard.bin",
     "nanogpt": "shard.bin",
+    "olmo-core": "shard.npy",
     "token-parquet": "shard.parquet",
 }
 EVERY = pytest.mark.parametrize("name", NAMES)
@@ -109,6 +110,8 @@ def says_its_size(name: str, file: Path, before: int, size: int, documents: int)
     """Return whether the files themselves say that one of another size is damaged."""
     if name == "datatrove":  # twice as many bytes are as many tokens of twice the width
         return file.suffix != ".ds" or size != 2 * before
+    if name == "olmo-core":  # gzip ends where its size and checksum are, whatever follows
+        return size != 2 * before if file.suffix == ".npy" else file.suffix != ".gz" or size < before
     if name == "megatron":  # a byte for each sequence is its mode in a multimodal set
         return file.suffix != ".idx" or size != before + documents
     if name == "token-parquet":  # a reader of parquet looks for its end
@@ -128,7 +131,7 @@ def test_what_a_format_does_not_hold_is_a_named_loss(token_table, sentence_of, t
     path, format_ = tmp_path / NAMES[name], FORMATS[name]
     table = token_table([[1, 2], [2, 3]], **{column: values})
     if column in format_.holds:
-        format_.write([table], path, end_of_text=END, terminate="never")
+        format_.write([table], path, terminate="never")
         assert format_.open(path).documents().table()[column].to_pylist() == values
         return
     assert f"{name} cannot hold {said}" in sentence_of(FormatError, format_.write, [table], path, end_of_text=END)
@@ -152,7 +155,7 @@ def test_all_losses_are_in_one_sentence(token_table, sentence_of, tmp_path):
     assert "megatron cannot hold the loss mask, which is False for 1 tokens; nor the overlaps of 1 documents" in said
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "megatron"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("megatron", "olmo-core")])
 def test_no_documents_are_an_empty_shard(tmp_path, name):
     assert FORMATS[name].write([], tmp_path / NAMES[name]).documents == 0
     shard = FORMATS[name].open(tmp_path / NAMES[name], **reading(name))

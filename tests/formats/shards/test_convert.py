@@ -20,6 +20,7 @@ NAMES = {
     "gpt-simple": "shard.bin",
     "megatron": "shard.bin",
     "nanogpt": "shard.bin",
+    "olmo-core": "shard.npy",
     "token-parquet": "shard.parquet",
 }
 CIRCLE = dict(zip(NAMES, [*NAMES][1:] + [*NAMES][:1], strict=True))
@@ -70,6 +71,7 @@ def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sent
             "the loss mask, which is False for 1 tokens",
             "the overlaps of 1 documents",
         ],
+        "olmo-core": [],
         "token-parquet": [],
     }[other]
     if lost:
@@ -168,7 +170,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
     ("source", "target", "words", "said"),
     [
         ("a.ds", "b.bin", {}, "type --to FORMAT, with one of gpt-simple, megatron, nanogpt"),
-        ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, token-parquet"),
+        ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, olmo-core, token-parquet"),
         ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
         ("a.ds", "a.ds", {}, "would be written over the shard that is read"),
         ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),

@@ -13,7 +13,7 @@ from longcrawl.errors import SourceError
 from longcrawl.formats.shards.spec import FORMATS
 
 END = 600
-NAMES = {"datatrove": "ds", "gpt-simple": "bin", "megatron": "bin", "nanogpt": "bin"}
+NAMES = {"datatrove": "ds", "gpt-simple": "bin", "megatron": "bin", "nanogpt": "bin", "olmo-core": "npy"}
 EVERY = pytest.mark.parametrize("name", NAMES)
 
 

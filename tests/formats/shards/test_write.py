@@ -20,8 +20,8 @@ from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats.shards import write as shard_output
 from longcrawl.formats.shards.spec import shards_in
 
-NAMES = ["gpt-simple", "datatrove", "megatron", "nanogpt"]
-SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin"}
+SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin", "olmo-core": ".npy"}
+NAMES = [*SUFFIX]
 DOCUMENTS = 100
 END = 0
 
@@ -47,7 +47,7 @@ def recipe_of(path: Path, *arguments, **settings) -> Path:
     return path
 
 
-WINDOWS = {"gpt-simple": (64, 16), "datatrove": (64, 16), "megatron": (64, 0), "nanogpt": None}
+WINDOWS = {"gpt-simple": (64, 16), "datatrove": (64, 16), "megatron": (64, 0), "nanogpt": None, "olmo-core": None}
 
 
 @pytest.fixture(scope="module", params=NAMES)

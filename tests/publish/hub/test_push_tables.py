@@ -35,10 +35,11 @@ STAGES = {
     "datatrove": [TOKENIZE, WINDOWS],
     "megatron": [TOKENIZE, "shuffle"],
     "nanogpt": [TOKENIZE],
+    "olmo-core": [TOKENIZE],
     "composed": [TOKENIZE],
     "parquet": [],
 }
-SETTINGS = {name: {"shard_bytes": 1500} for name in ("gpt-simple", "datatrove", "megatron", "nanogpt")}
+SETTINGS = {name: {"shard_bytes": 1500} for name in ("gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core")}
 SETTINGS |= {"composed": {"capacities": [32, 64]}}
 
 

@@ -41,6 +41,7 @@ OUTPUTS = {
     "datatrove": {},
     "megatron": {},
     "nanogpt": {},
+    "olmo-core": {},
 }
 NASTY = "</td><script>alert(1)</script> | `x` ![](javascript:1) <!-- /longcrawl:funnel -->"
 
