@@ -91,7 +91,7 @@ class ShardOutput(TokenOutput):
         if not self.windows:
             raise StageError(
                 f"{self.name} cannot tell windows apart, which end without an end-of-text token: leave the stage "
-                "windows out, a flat file needs none"
+                "windows out, trainers that read it cut documents themselves"
             )
         if windows.overlap_size and not self.overlaps:
             raise StageError(
