@@ -5,7 +5,7 @@ kept, without these pages, or removed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from longcrawl.core.display import Cell, Column, Table, Tabular, counted
-from longcrawl.io.stored_tables import scan_tables
+from longcrawl.core.ledger import open_ledger
 
 OCR, REFETCH = QUEUES = ("ocr_queue", "refetch_queue")
 """Names of the queues, and of their folders in a run."""
@@ -119,12 +119,13 @@ class Queues(Tabular):
 
 
 def read_queues(folder: Path, run: str) -> Queues:
-    """Read the queues of a run in a folder."""
-    return Queues(run, *(_read(sorted((folder / name).glob("*.parquet"))) for name in (OCR, REFETCH)))
+    """Read the queues of a run in a folder; LedgerError if one is damaged."""
+    return Queues(run, *(_read(folder / name) for name in (OCR, REFETCH)))
 
 
-def _read(files: Sequence[Path]) -> pa.Table:
-    return scan_tables(files).to_table().cast(SCHEMA) if files else SCHEMA.empty_table()
+def _read(folder: Path) -> pa.Table:
+    with open_ledger(folder, SCHEMA) as rows:
+        return rows.to_table()
 
 
 def _tables(name: str, rows: pa.Table) -> Iterator[Table]:

@@ -240,9 +240,16 @@ def contamination(run: str | Path) -> Contamination:
 
 
 def queue(run: str | Path) -> Queues:
-    """Return what a run left for other programs: documents with pages for OCR, and documents to fetch again."""
+    """Return the documents of a run with pages for OCR, and those to fetch again.
+
+    Raises:
+        RunError: the run is not finished.
+        LedgerError: a file of a queue is missing or damaged.
+    """
     with open_run(run, *QUEUES) as folder:
-        read_manifest(folder)
+        # A crawl of scans alone has no result, and still has its queue.
+        if emptied_funnel(folder) is None and (lost := lost_ledger(folder, read_manifest(folder), QUEUES)):
+            raise LedgerError(f"{folder} has lost {lost}: copy it back, or type longcrawl verify {folder}")
         return read_queues(folder, str(run))
 
 

@@ -6,7 +6,7 @@ the markers of finished work, so a resumed run has those of every session.
 
 import html
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -347,9 +347,9 @@ def emptied_funnel(folder: Path) -> Funnel | None:
     return None if marker is None else Funnel.from_dict(marker.content)
 
 
-def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the first ledger or edits file that the manifest lists but that is missing; "" if all are there."""
-    tables = (name for name in manifest["files"] if name.startswith((f"{LEDGER}/", f"{EDITS}/")))
+def lost_ledger(folder: Path, manifest: Mapping[str, Any], kinds: Collection[str] = (LEDGER, EDITS)) -> str:
+    """Return the first file of these ledgers that the manifest lists but that is missing; "" if all are there."""
+    tables = (name for name in manifest["files"] if name.partition("/")[0] in kinds)
     return next((name for name in tables if not (folder / name).is_file()), "")
 
 

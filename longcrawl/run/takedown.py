@@ -21,9 +21,9 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.display import counted
-from longcrawl.core.ledger import EDITS, LEDGER
+from longcrawl.core.ledger import EDITS, LEDGER, open_ledger
 from longcrawl.core.outputs import RESULTS
-from longcrawl.core.queues import QUEUES
+from longcrawl.core.queues import QUEUES, SCHEMA
 from longcrawl.core.removal import Removal, rows_of_ids
 from longcrawl.dedup.exact import normalise_url
 from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION
@@ -60,7 +60,7 @@ class Takedown:
     """Number of entries in each list: "ids", "urls" and "domains"."""
     documents: int
     ledger_rows: int
-    """Rows of ledgers and edits that named one of the documents."""
+    """Rows of ledgers, edits and queues that named one of the documents."""
     changed: tuple[str, ...]
     dropped: tuple[str, ...]
     unchanged: int
@@ -130,6 +130,9 @@ def takedown(
     wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
     name = manifest["output"]["format"]
     result = RESULTS[name]
+    for queue in QUEUES:
+        with open_ledger(folder / queue, SCHEMA) as rows:
+            wanted.queued.update(wanted.find(rows).to_pylist() if rows.files else ())
     gone = wanted.find(result.ids(folder / name))
     beside = partial_path(target)
     try:
@@ -168,10 +171,12 @@ class Asked:
         lists: the entries of the lists "ids", "urls" and "domains", by the form in which they are compared: URLs in
             that of :func:`longcrawl.dedup.normalise_url`, domains in that of the stage ``opt_out``, with subdomains.
         matched: pairs of list name and entry for which a document was found.
+        queued: ids of documents in the queues of the run, which have URLs also if they were removed.
     """
 
     lists: Mapping[str, Mapping[str, str]]
     matched: set[tuple[str, str]] = field(default_factory=set)
+    queued: set[str] = field(default_factory=set)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -204,7 +209,8 @@ class Asked:
         found = dict[str, None]()
         for batch in documents.to_batches(columns=columns):
             names = pc.cast(batch.column(0), pa.string())
-            among = pc.is_in(names, value_set=pa.array(sorted(ids), pa.string())).to_numpy(zero_copy_only=False)
+            among = pc.is_in(names, value_set=pa.array(sorted({*ids, *self.queued}), pa.string()))
+            among = among.to_numpy(zero_copy_only=False)
             if len(columns) > 1:
                 among = among | self._match(pc.cast(batch.column(1), pa.large_string()))
             for name in names.filter(pa.array(among)).to_pylist():
@@ -262,7 +268,7 @@ class _Takedown:
     def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
         self.folder, self.beside, self.manifest, self.gone, self.wanted = folder, beside, manifest, gone, wanted
         self.removal: Removal
-        self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string())
+        self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"], *wanted.queued}), pa.string())
         self.changed: list[str] = []
         self.dropped: list[str] = []
         self.ledger_rows = 0
@@ -286,10 +292,9 @@ class _Takedown:
     def _rewrite_ledger(self, name: str) -> None:
         """Drop the rows of the documents, and their ids from other rows."""
         table, columns = read_table(self.folder / name), NAMED[name.partition("/")[0]]
-        named = table.select(columns[:1]).rename_columns(["id"])
-        rows, naming = (
-            set(rows_of_ids(each, self.ids).tolist()) if each.num_columns else set() for each in (table, named)
-        )
+        others = [table.select([each]).rename_columns(["id"]) for each in columns[:1]]
+        rows = set(rows_of_ids(table, self.ids).tolist())
+        naming = {row for each in others for row in rows_of_ids(each, self.ids).tolist()}
         if not rows | naming:
             return
         self.ledger_rows += len(rows | naming)

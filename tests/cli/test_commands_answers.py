@@ -75,6 +75,7 @@ VERBS = {
     "why texts short": "id stage rule value threshold kept_id edits kept copies",
     "clusters texts": "largest count removed note",
     "contamination texts": "table documents looked_for",
+    "queue texts": "run ocr refetch",
     "verify texts": "path checked problems",
     "inspect texts": "inspection analysis counted",
     "inspect rows --row 1": "path split row row_id url text shape dtype chunks codec checksum stored_bytes",

@@ -216,9 +216,10 @@ def queue_table(funnel: Funnel) -> str:
         for row in funnel
         for name, reasons in row.queued.items()
     ]
-    said = "<code>longcrawl queue RUN</code> lists these documents, kept and removed ones."
+    said = "<code>longcrawl queue RUN</code> lists the documents for OCR and to fetch again, kept and removed ones."
+    note = f'<p class="note">{said}</p>' if any(name in row.queued for row in funnel for name in QUEUES) else ""
     shown = grouped_table([Column("documents", kind="main"), Column("pages", "pages")], groups)
-    return f'{shown}<p class="note">{said}</p>' if groups else ""
+    return f"{shown}{note}" if groups else ""
 
 
 def _heading(row: FunnelRow, count: int, done: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import document_ids
-from longcrawl.core.queues import FROM_OCR, OCR, REFETCH, Counts, queue_rows
+from longcrawl.core.queues import FROM_OCR, OCR, REFETCH, SCHEMA, Counts, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
@@ -177,8 +177,11 @@ class ExtractPdf(Edit):
         to_fetch = read | {"reason": pc.coalesce(rules, after["pdf_partial"])}
         queued = {OCR: queue_rows(after, has_pages, for_ocr), REFETCH: queue_rows(after, cut, to_fetch)}
         if self.join:
+            results = read_results(*self.files())
+            numbers = [sorted(results.get(name, ())) for name in document_ids(after, self.name).to_pylist()]
             joined = pc.fill_null(pc.greater(after["pages_joined"], 0), False)
-            queued[FROM_OCR] = queue_rows(after, joined, read | {"reason": pc.coalesce(rules, "pages")})
+            columns = for_ocr | {"page_numbers": pa.array(numbers, SCHEMA.field("page_numbers").type)}
+            queued[FROM_OCR] = queue_rows(after, joined, columns)
         return {name: rows for name, rows in queued.items() if rows.num_rows}
 
     def check_queued(self, counts: Counts) -> None:
