@@ -29,7 +29,7 @@ class Options(NamedTuple):
     max_pages: int
     max_seconds: float
     max_characters: int
-    rescue: bool
+    cut_files: str
     hidden_text: str
     running: str
     hyphens: str
@@ -57,7 +57,7 @@ class Document:
         """Read a document and send its messages; ``waiting`` surrounds calls that may take long."""
         with waiting():
             opened = _open(data)
-        if isinstance(opened, str) and opened != "encrypted" and self._options.rescue:
+        if isinstance(opened, str) and opened != "encrypted" and self._options.cut_files == "rescue":
             with waiting():
                 saved = rescue(data)
                 opened = _open(saved) if saved is not None else opened

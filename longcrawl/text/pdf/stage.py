@@ -62,7 +62,8 @@ class ExtractPdf(Edit):
         max_seconds: CPU seconds for a document; the pages read before are kept, as for the other limits.
         max_memory: bytes of memory for a document (Linux only).
         max_characters: characters of a document.
-        rescue: whether to repair files without their end. These are 24 % of PDFs in crawls that cut at 1 MiB.
+        cut_files: "rescue" repairs files without their end, 24 % of PDFs in crawls that cut at 1 MiB; "remove" removes
+            them by the rule ``pdf_unreadable``.
         on_scanned: "queue" removes documents with too few text pages and lists their pages in ``ocr_pages``; "drop"
             only removes them; "keep" keeps them with the text of their text pages.
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
@@ -105,7 +106,7 @@ class ExtractPdf(Edit):
     max_seconds: float = 120.0
     max_memory: int = 1_000_000_000
     max_characters: int = 50_000_000
-    rescue: bool = True
+    cut_files: Literal["rescue", "remove"] = "rescue"
     on_scanned: Literal["queue", "drop", "keep"] = "queue"
     hidden_text: Literal["queue", "keep"] = "queue"
     restricted: Literal["keep", "drop"] = "keep"
@@ -227,7 +228,7 @@ class ExtractPdf(Edit):
         return made, [0 if each is None else len(pages) for each, pages in zip(read, own, strict=True)]
 
     def _worker_settings(self) -> WorkerSettings:
-        fields = ("max_pages", "max_seconds", "max_characters", "rescue", "hidden_text", "running", "hyphens")
+        fields = ("max_pages", "max_seconds", "max_characters", "cut_files", "hidden_text", "running", "hyphens")
         options = json.dumps({name: getattr(self, name) for name in (*fields, "page_break")})
         wall_seconds = _WALL_SECONDS * max(self.max_page_seconds, 1.0)
         limits = (self.max_page_seconds, self.max_memory, wall_seconds)

@@ -57,7 +57,7 @@ def test_a_file_without_its_end_is_rescued(report):
     cut = report[: report.index(b"xref")].replace(b"/Type /Catalog", b"/Type /Nothing")
     pages, summary = messages(cut)
     assert (len(pages), summary["rescued"]) == (12, True)
-    assert messages(cut, rescue=False) == ([], {"failure": "unreadable"})
+    assert messages(cut, cut_files="remove") == ([], {"failure": "unreadable"})
 
 
 def test_a_page_count_that_lies_is_not_believed(make_pdf):

@@ -226,7 +226,7 @@ def test_files_whose_owner_forbids_extraction_can_be_dropped(make_pdf, book):
 def test_cut_files_are_marked(book):
     cut = book(2)[: book(2).index(b"xref")].replace(b"/Type /Catalog", b"/Type /Nothing")
     assert read(cut)["pdf_partial"] == "rescued"
-    assert rules(cut, rescue=False) == ["pdf_unreadable"]
+    assert rules(cut, cut_files="remove") == ["pdf_unreadable"]
     made, _ = ExtractPdf().edit(table(book(1), book(1), truncated=["length", None]))
     assert made["pdf_partial"].to_pylist() == ["cut", None]
 

@@ -11,8 +11,14 @@ import pytest
 from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MISSING, PART, READY, TEXT
 from longcrawl.text.pdf import _worker
 
-OPTIONS = {"max_pages": 100, "max_seconds": 60.0, "max_characters": 10**6, "rescue": True, "hidden_text": "queue"}
-OPTIONS |= {"running": "remove", "hyphens": "join", "page_break": "\n\n"}
+OPTIONS = {
+    "max_pages": 100,
+    "max_seconds": 60.0,
+    "max_characters": 10**6,
+    "cut_files": "rescue",
+    "hidden_text": "queue",
+}
+OPTIONS |= {"hidden_text": "queue", "running": "remove", "hyphens": "join", "page_break": "\n\n"}
 
 
 def answers_of(*files: bytes, python: tuple[str, ...] = (), **limits) -> list[tuple[bytes, str]]:
