@@ -7,7 +7,7 @@ import pytest
 
 from longcrawl.text.pdf.document import Document, Options
 
-DEFAULTS = Options(100, 60.0, 1_000_000, True, "queue", "remove", "join", "\n\n")
+DEFAULTS = Options(100, 60.0, 1_000_000, "rescue", "queue", "remove", "join", "\n\n")
 
 
 def messages(data: bytes, **options) -> tuple[list[list[str]], dict]:

@@ -203,7 +203,7 @@ def test_results_that_change_end_a_resumed_run(work, joined, tmp_path):
 def test_a_run_without_a_result_has_its_queue(work, tmp_path, longcrawl):
     (tmp_path / "crawl").mkdir()
     shutil.copy(work / "crawl" / "a.warc.gz", tmp_path / "crawl")
-    recipe = write_recipe(tmp_path, {"extract_pdf": {"min_characters_per_page": 10_000}})
+    recipe = write_recipe(tmp_path, "extract_pdf", {"min_chars": {"n": 1_000_000}})
     with pytest.raises(RunError, match="no document remains"):
         lc.run(recipe, tmp_path / "run")
     assert [*by_name(lc.queue(tmp_path / "run").ocr)] == ["scanned"]
