@@ -72,13 +72,32 @@ class UncheckedDataError(SourceError):
 
 
 @dataclass(frozen=True)
+class Section:
+    """Consecutive lines, rows or records of a large file, which a run reads as a part by themselves."""
+
+    start: int
+    """First byte of the decompressed text, first row group of a parquet file, or first byte of a web archive."""
+    stop: int
+    first: int
+    """Number of lines, rows or records before the section."""
+    count: int
+    """Number of lines, rows or records in it."""
+    bytes: int
+    """Its share of the bytes of the file as stored; those of all sections add up to the file's size."""
+    unpacked: str = ""
+    """File with the lines of a compressed file, or "" if the file itself is read."""
+
+
+@dataclass(frozen=True)
 class Part:
-    """An input shard: a stable name, unique within its source, and the files it reads."""
+    """An input shard: a name, unique within its source, and the files it reads."""
 
     name: str
     files: tuple[str, ...] = ()
     pieces: tuple["Part", ...] = ()
     """Parts of the source that a run combined into this one; empty for an original part."""
+    section: Section | None = None
+    """Section of the file that a run reads as a part; None for the whole. All sections have the name of the part."""
 
     def each(self) -> "tuple[Part, ...]":
         """Return the original parts of the source that this one consists of."""
@@ -152,6 +171,25 @@ class BadFiles:
                 warn_user(f"{bad.file}: {bad.reason}")
 
 
+def joined(found: Sequence[BadFile]) -> BadFile:
+    """Join the entries about the sections of one file, in their order, as one like that about the whole file."""
+    first, losses = found[0], [bad.records_lost for bad in found]
+    lost = None if None in losses else sum(filter(None, losses))
+    reasons = list(dict.fromkeys(bad.reason for bad in found))
+    more = [_more_like_it(bad.records_lost or 0) for bad in found]
+    if len(reasons) == 1:
+        reason = first.reason
+    elif lost and all(bad.reason.endswith(others) for bad, others in zip(found, more, strict=True)):
+        reason = first.reason.removesuffix(more[0]) + _more_like_it(lost)
+    else:
+        reason = shortened("; ".join(reasons), MOST_REASON)
+    return BadFile(first.file, reason, lost)
+
+
+def _more_like_it(records: int) -> str:
+    return f" (and {records - 1} more like it)" if records > 1 else ""
+
+
 class LostRecords:
     """Collector of the unreadable records of one file, for one report at its end, or SourceError at the first.
 
@@ -190,8 +228,7 @@ class LostRecords:
             self._add_damage(damage, records_lost)
         more = self._damage_count - len(self._damages)
         reasons = self._damages + [f"and {more} more places like these"] * bool(more)
-        others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
-        reasons += [self._first + others] * bool(self._count)
+        reasons += [self._first + _more_like_it(self._count)] * bool(self._count)
         if reasons:
             reasons += [self._consequence] * bool(self._consequence)
             lost = None if self._lines is None else self._lines + self._count
@@ -292,6 +329,18 @@ class Source(ABC):
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
         """Yield the ids of a part, also of documents that ``read`` leaves out; None if that takes as long."""
         return None
+
+    def divides(self, part: Part) -> bool:  # noqa: ARG002  # sources of large files need it
+        """Return whether a large local file of a part may be read in sections, judged without opening it."""
+        return False
+
+    def divide(self, part: Part, size: int, folder: Path) -> Sequence[Section]:  # noqa: ARG002  # sources of large files need it
+        """Divide the file of a part into sections of about ``size`` bytes of decompressed data.
+
+        The lines of a compressed text file are written to ``folder``. No section is returned for a file that is read
+        whole, such as a damaged one.
+        """
+        return ()
 
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:

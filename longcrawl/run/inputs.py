@@ -14,8 +14,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial, reduce
-from itertools import islice
+from itertools import groupby, islice
 from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +32,7 @@ from longcrawl.core.funnel import Funnel
 from longcrawl.core.ledger import LEDGER, entries
 from longcrawl.core.outputs import RESULTS
 from longcrawl.core.registry import is_ours
-from longcrawl.core.sources import Part, Source, lacks_field
+from longcrawl.core.sources import BadFile, Part, Source, joined, lacks_field
 from longcrawl.core.stages import PART, SpanSurvey, Stage, Survey
 from longcrawl.dedup.index import DESCRIPTION, INDEX, IndexedSurvey
 from longcrawl.errors import RunError, SourceError, warn_user
@@ -40,6 +41,7 @@ from longcrawl.io.files import PARTIAL, is_there, names_in
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
+from longcrawl.run.divide import DIVIDED
 from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK
 from longcrawl.run.part import (
     GATHERED,
@@ -432,15 +434,25 @@ def needed_source(recipe: Recipe) -> Source:
 
 
 def pin_inputs(
-    folder: Path, recipe: Recipe, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
+    folder: Path,
+    recipe: Recipe,
+    parts: Sequence[Part],
+    divided: Sequence[str],
+    stages: Mapping[str, str],
+    indexes: Mapping[str, Any],
 ) -> None:
-    """Record the inputs of a run; on resume, raise a RunError if inputs, indexes, data files or code changed."""
+    """Record the inputs of a run; on resume, raise a RunError if inputs, indexes, data files or code changed.
+
+    ``divided`` names the parts that are divided. :func:`check_files` compares the contents of files.
+    """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
     lists = recipe.source.lists()
     found: dict[str, Any] = {"content": content, "parts": listing, "lists": lists, "indexes": indexes, "stages": stages}
     if any(part.pieces for part in parts):
         found[GATHERED] = [len(part.each()) for part in parts]
+    if divided:
+        found[DIVIDED] = list(divided)
     pinned, versions = folder / WORK / INPUTS, libraries_used(recipe)
     if _any_done(folder) and (is_there(pinned) or _any_part_done(folder)):
         before = _pinned(folder)
@@ -448,14 +460,13 @@ def pin_inputs(
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
-        markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
-        check_files(folder, parts, [None if marker is None else marker.content for marker in markers])
         versions = _begun_with(folder, before.get("libraries", versions), versions)
     now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
     if versions:
         now["libraries"] = versions
     if listed is None or listed.content != now:
-        stored.remove(folder / WORK / IDS)
+        for made in (IDS, DIVIDED):
+            stored.remove(folder / WORK / made)
     Marker(pinned, now, {}).write()
 
 
@@ -531,6 +542,12 @@ def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mappi
         )
 
 
+def check_begun(folder: Path, parts: Sequence[Part]) -> None:
+    """Raise a RunError if a file of a finished part of the first segment has changed."""
+    markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
+    check_files(folder, parts, [None if marker is None else marker.content for marker in markers])
+
+
 def check_files(folder: Path, parts: Sequence[Part], results: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise a RunError if a file has changed since it was read: the manifest would describe lost bytes.
 
@@ -538,8 +555,22 @@ def check_files(folder: Path, parts: Sequence[Part], results: Sequence[Mapping[s
     """
     done = ((part, result["inputs"]) for part, result in zip(parts, results, strict=True) if result is not None)
     known = [(file, InputFile.from_mark(mark)) for part, marks in done for file, mark in zip(part.files, marks)]  # noqa: B905
-    for file, difference in changed_files(known):
+    for file, difference in changed_files(list(dict.fromkeys(known))):  # sections of a file have equal records
         raise RunError(f"{file} has changed since {folder} read it: {difference}. {AGAIN}")
+
+
+def bad_files(parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the manifest entries of the files that could not be read whole, one for all sections of a file."""
+    found = list[dict[str, Any]]()
+    for (name, is_section), pairs in groupby(
+        zip(parts, results, strict=True), lambda pair: (pair[0].name, pair[0].section is not None)
+    ):
+        entries = [bad for _, result in pairs for bad in result["bad_files"]]
+        if is_section and entries:
+            bad = joined([BadFile(each["file"], each["reason"], each["records_lost"]) for each in entries])
+            entries = [{"part": name, **asdict(bad)}]
+        found += entries
+    return found
 
 
 def described(parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -600,7 +631,7 @@ def no_documents(source: str, recipe: Path, results: Sequence[Mapping[str, Any]]
     bad_files, left_out = [bad for each in results for bad in each["bad_files"]], summed(results, "left_out")
     message = f"source {source!r} produced no documents: check its settings in {recipe}"
     if bad_files:
-        message += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "
+        message += f"; {len({bad['file'] for bad in bad_files}):,} input file(s) could not be read whole, the first: "
         message += f"{bad_files[0]['file']}: {bad_files[0]['reason']}"
     if left_out:
         largest = sorted(left_out.items(), key=lambda rule: (-rule[1], rule[0]))[:MOST_RULES]

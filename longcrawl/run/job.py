@@ -38,7 +38,7 @@ from longcrawl.dedup.index import IndexedSurvey
 from longcrawl.errors import DISK_FULL, LongCrawlError, RunError, as_lines, one_line, warn_user
 from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
-from longcrawl.run import inputs, part, segments
+from longcrawl.run import divide, inputs, part, segments
 from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import write_card
 from longcrawl.run.compile_ahead import compiling_ahead
@@ -164,7 +164,11 @@ class _Job:
     def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: Plan | None) -> None:
         self.recipe, self.plan, self.engine = recipe, plan, engine
         self.folder, self.work = folder, folder / WORK
-        self.parts = part.gather_small(inputs.train_parts(recipe.source), recipe, folder)
+        self.whole = part.gather_small(inputs.train_parts(recipe.source), recipe, folder)
+        """Parts before large files are divided."""
+        self.parts: Sequence[Part] = self.whole
+        self.divided: Sequence[Path | None] = [None] * len(self.parts)
+        """Marker of the division that made each part."""
         self.source = inputs.needed_source(recipe)
         self.compared: Sequence[part.IdTask] = ()
         """Tasks of all parts with ids to compare; some wait for the first segment."""
@@ -186,7 +190,12 @@ class _Job:
             return read_manifest(self.folder)
         files.remove_partial(self.folder, IDLE)
         fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
-        inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
+        sizes = [part.local_bytes(each) for each in self.whole]
+        to_divide = divide.divide_tasks(self.work, self.source, self.whole, sizes) if self.recipe.parts == 1 else []
+        divided = [task.part.name for task in to_divide]
+        inputs.pin_inputs(self.folder, self.recipe, self.whole, divided, fingerprints, used)
+        self._divide(to_divide)
+        inputs.check_begun(self.folder, self.parts)
         for label, stage in self.recipe.stages:
             stage.prepare()
             if sentences := stage.limits():
@@ -212,6 +221,17 @@ class _Job:
         files.remove_partial(self.folder)
         files.write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
+
+    def _divide(self, tasks: Sequence[divide.DivideTask]) -> None:
+        if not tasks:
+            return
+        with self.costs.measure(self.recipe.source.name, "divide"):
+            markers, sizes = [task.marker for task in tasks], [part.local_bytes(task.part) or 0 for task in tasks]
+            given = self.folder, divide.divide, tasks, markers, self.engine
+            found = segments.do_once(*given, "divide", "files", sizes=sizes)
+        self.parts, self.divided = divide.divided_parts(self.whole, tasks, found)
+        self.groups = segments.group_inputs(len(self.parts), self.recipe.parts)
+        self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one does the first pass of the output."""
@@ -285,7 +305,7 @@ class _Job:
         source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
         if keeps_first and Marker.read(part.kept_marker(self.work)):
             return []
-        tasks = part.id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
+        tasks = part.id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids, self.divided)
         listed = [task for task in tasks if not task.waits]
         with self.costs.measure(source.name, "ids"):
             for chosen in [listed] if keeps_first else [part.same_size(listed), listed]:
@@ -340,7 +360,17 @@ class _Job:
         first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
         tasks = [
-            part.PartTask(self.folder, segment, each, self.parts[each], self.source, writer, first, each in hashed)
+            part.PartTask(
+                self.folder,
+                segment,
+                each,
+                self.parts[each],
+                self.source,
+                writer,
+                first,
+                each in hashed,
+                self.divided[each],
+            )
             for each in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
@@ -414,7 +444,7 @@ class _Job:
             "digest": self.recipe.digest,
             "versions": {**installed_versions()} | packages | inputs.libraries_used(self.recipe),
             "inputs": inputs.described(self.parts, self.read),
-            "bad_files": [bad for each in self.read for bad in each["bad_files"]],
+            "bad_files": inputs.bad_files(self.parts, self.read),
             "left_out": inputs.summed(self.read, "left_out"),
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},

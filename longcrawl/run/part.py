@@ -45,6 +45,7 @@ from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.analysis import Lengths
+from longcrawl.run.divide import check_divided, known_inputs
 from longcrawl.run.manifest import INPUTS, WORK
 from longcrawl.run.recipe import Recipe
 from longcrawl.sources.files import InputFile, reading
@@ -226,7 +227,9 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
 
 
 def local_bytes(part: Part) -> int | None:
-    """Return the size of a part's files in bytes, or None if it lists none or one is not local."""
+    """Return the size of a part's files or section in bytes, or None if it lists none or one is not local."""
+    if part.section is not None:
+        return part.section.bytes
     try:
         return sum(os.stat(file).st_size for file in part.files) if part.files else None  # noqa: PTH116  # 100,000 files
     except OSError:
@@ -281,6 +284,8 @@ class IdTask:
     policy: OnDuplicateIds
     waits: bool = False
     """Whether its ids are hashed only when the first segment reads the part."""
+    divided: Path | None = None
+    """Marker of the division that made the part, if it is a section."""
 
     @property
     def marker(self) -> Path:
@@ -288,29 +293,36 @@ class IdTask:
         return part_marker(self.work, 0, self.number) if self.waits else _file(self.work, self.number, "json")
 
 
-def id_tasks(work: Path, source: Source, parts: Sequence[Part], policy: OnDuplicateIds) -> list[IdTask]:
-    """Return a task for each part; none if the source's ids are always unique."""
+def id_tasks(
+    work: Path, source: Source, parts: Sequence[Part], policy: OnDuplicateIds, divided: Sequence[Path | None] = ()
+) -> list[IdTask]:
+    """Return a task for each part; none if the source's ids are always unique.
+
+    ``divided`` has the marker of the division that made each part, or None.
+    """
     if source.unique_ids:
         return []
-    size = local_bytes(parts[0]) if len(parts) == 1 else None
-    soon = size is not None and size <= SOON
+    sizes = [local_bytes(part) for part in parts] if len({part.files for part in parts}) == 1 else [None]
+    soon = None not in sizes and sum(filter(None, sizes)) <= SOON
 
     def waits(part: Part) -> bool:
         return soon or any(source.list_ids(piece) is None for piece in part.each())
 
     return [
-        IdTask(work, number, part, source, policy, policy == "error" and waits(part))
-        for number, part in enumerate(parts)
+        IdTask(work, number, part, source, policy, policy == "error" and waits(part), marker)
+        for number, (part, marker) in enumerate(zip(parts, divided or [None] * len(parts), strict=True))
     ]
 
 
 def list_ids(task: IdTask) -> dict[str, Any]:
     """Write the id hashes of a part and return its counts, or the reason under "not_yet" as :func:`run_part` does."""
     try:
-        with reading(task.part.files if task.policy == "keep_first" else ()) as inputs:
+        known = known_inputs(task.divided)
+        with reading(task.part.files if task.policy == "keep_first" else (), known) as inputs:
             hashes = [hash_ids(ids) for ids in _listed(task.source, task.part)]
     except NotYetError as reason:
         return {"not_yet": str(reason)}
+    check_divided(known, inputs, task.work.parent)
     file = write_hashes(task.work, task.number, hashes)
     counts = {"documents": sum(map(len, hashes)), "inputs": [each.marked() for each in inputs]}
     Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
@@ -332,6 +344,8 @@ def write_hashes(work: Path, number: int, hashes: Sequence[Hashes]) -> Path:
 def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:
     """Return the tasks of parts with the same file sizes as another part, so that copies are found first."""
     sizes = [[Path(file).stat().st_size for file in task.part.files if Path(file).is_file()] for task in tasks]
+    for size, section in zip(sizes, (task.part.section for task in tasks), strict=True):
+        size.extend([section.start, section.stop] if section else ())
     counts = Counter(map(tuple, sizes))
     return [task for task, size in zip(tasks, sizes, strict=True) if size and counts[tuple(size)] > 1]
 
@@ -397,7 +411,8 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, 
     numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
     having = [parts[number] for number in numbers.to_pylist()]
     # The pieces may have no such id: a file may have changed since.
-    names = [each.files[0] if each.files else each.name for each in _having(source, having, first.as_py()) or having]
+    having = list(_having(source, having, first.as_py()) or having)
+    names = list(dict.fromkeys(each.files[0] if each.files else each.name for each in having))
     takes_names = hasattr(source, "data_files") and not source.lists()
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
     where, out = f"twice in {names[0]}", "that file, or its copies,"
@@ -601,6 +616,8 @@ class PartTask:
     """Whether to remove documents with the id of an earlier one before the first stage."""
     hashes_ids: bool = False
     """Whether to hash the ids, to be compared once all parts are read."""
+    divided: Path | None = None
+    """Marker of the division that made the part, if it is a section."""
 
     @property
     def marker(self) -> Path:
@@ -661,7 +678,8 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     kept = run_fused([*_applied(task), *task.segment.stages], first, tally)
     rows = None
     with ExitStack() as input_files:
-        inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
+        known = [] if task.segment.number else known_inputs(task.divided)
+        inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else (), known))
         with clock.measure("all"):
             with ledger.edit_writer(edited) as add_edits:
                 tally.keep_edits = add_edits
@@ -675,6 +693,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                 _write_rows(pa.concat_tables([SCHEMA.empty_table(), *tally.queued[queue]]), task.folder / queue / name)
             with clock.measure("read"):
                 input_files.close()
+            check_divided(known, inputs, task.folder)
             if task.keeps_first:
                 check_unchanged(work, task.number, inputs)
             beside = (removals, edited, *(task.folder / queue / name for queue in QUEUES))

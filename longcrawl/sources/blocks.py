@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.core.sources import Checksums, Loss
+from longcrawl.core.sources import Checksums, Loss, Section
 from longcrawl.errors import SourceError
 from longcrawl.sources import encodings
 from longcrawl.sources.compressed import BrokenMemberError, Compression, Members, Room, Window, stored_compression
@@ -117,6 +117,7 @@ def read_steps(
     checksums: Checksums = "first",
     lines_read: Callable[[], int] | None = None,
     decoding: Decoding | None = None,
+    section: Section | None = None,
 ) -> Iterator[memoryview | None]:
     """Read whole lines of a file, decompressed, in blocks of several steps, with None after each block.
 
@@ -132,6 +133,7 @@ def read_steps(
         checksums: when the checksums of compressed data are compared.
         lines_read: returns the number of lines in all steps so far if the caller counts them.
         decoding: the encoding to convert to UTF-8 from, or None for unchanged bytes.
+        section: the section to read of a file of UTF-8, or None for all of it.
 
     Raises:
         DamagedFileError: the file is damaged; it is raised after the last whole line before the damage.
@@ -139,7 +141,7 @@ def read_steps(
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage, lines_read)
     try:
-        for piece in _pieces(path, checksums, lines.room, decoding):
+        for piece in _pieces(path, checksums, lines.room, decoding, section):
             yield from lines.damage(piece) if isinstance(piece, _Damage) else lines.add(piece)
     except DamagedFileError:
         lines.drop_open_line()
@@ -296,20 +298,41 @@ def line_end(text: memoryview, near: int) -> int:
     return 0
 
 
-def seeming_encoding(path: str) -> str | None:
-    """Return the encoding that a text file seems to be in, or None if it is binary or cannot be read whole."""
+def seeming_encoding(path: str, section: Section | None = None) -> str | None:
+    """Return the encoding that a text file or a section seems to be in, or None if it is binary or cannot be read."""
     try:
-        return detect_encoding(piece for piece in _pieces(path) if not isinstance(piece, _Damage))
+        pieces = _pieces(path, section=section)
+        return detect_encoding(piece for piece in pieces if not isinstance(piece, _Damage))
     except SourceError:
         return None
+
+
+def sound_pieces(path: str) -> Iterator[bytes | memoryview]:
+    """Yield the decompressed data of a file, before its checksums are compared.
+
+    Raises:
+        DamagedFileError: the file is damaged.
+        UncheckedDataError: the data yielded so far does not have its checksum.
+    """
+    for piece in _pieces(path, "last"):
+        if isinstance(piece, _Damage):
+            raise DamagedFileError(piece.reason)
+        yield piece
 
 
 _Pieces = Iterator[bytes | memoryview | _Damage]
 
 
 def _pieces(
-    path: str, checksums: Checksums = "first", room: Room | None = None, decoding: Decoding | None = None
+    path: str,
+    checksums: Checksums = "first",
+    room: Room | None = None,
+    decoding: Decoding | None = None,
+    section: Section | None = None,
 ) -> _Pieces:
+    if section is not None:
+        yield from _section_pieces(path, section)
+        return
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         try:
             compression = stored_compression(file, path_of(path))
@@ -317,6 +340,15 @@ def _pieces(
             raise DamagedFileError(str(unknown)) from unknown
         stored = partial(_stored, file, compression, checksums)
         yield from stored(room) if decoding is None else _decoded(stored, room, decoding)
+
+
+def _section_pieces(path: str, section: Section) -> Iterator[bytes]:
+    with local_copy(path) as copy, Path(copy).open("rb") as file:
+        file.seek(section.start)
+        left = section.stop - section.start
+        while piece := file.read(min(left, READ_BYTES)):
+            left -= len(piece)
+            yield piece
 
 
 def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:

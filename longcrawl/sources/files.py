@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -73,10 +73,11 @@ _fetched: ContextVar[dict[str, InputFile] | None] = ContextVar("fetched", defaul
 
 
 @contextmanager
-def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
+def reading(files: Sequence[str], known: Sequence[InputFile] = ()) -> Iterator[list[InputFile]]:
     """Record the files of a part while they are read; NotYetError if a local one is replaced meanwhile.
 
-    The yielded list is filled, in the order of ``files``, when the block ends without an error.
+    The yielded list is filled, in the order of ``files``, when the block ends without an error. Those that are
+    ``known`` from an earlier reading are hashed again only if they have been touched since.
     """
     before = {file: _state(file) for file in files if not is_url(file)}
     fetched, found = dict[str, InputFile](), list[InputFile]()
@@ -89,7 +90,10 @@ def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
         if is_url(file):
             found.append(fetched.get(file, InputFile(without_secrets(file))))
         else:
-            found.append(_hashed(file))
+            earlier = next((each for each in known if each.file == file), None)
+            if earlier is not None and earlier.state != _state(file):
+                earlier = _hashed_once(file, before[file])
+            found.append(_hashed(file) if earlier is None else earlier)
             if found[-1].state != before[file]:
                 again = "Type the same command again to read it again"
                 raise NotYetError(f"{file} was replaced while it was read. {again}")
@@ -160,6 +164,12 @@ def _hashed(path: str) -> InputFile:
         return InputFile(path, state[0], checksum(Path(path)), state=_state(path))
     except OSError:  # the source has already applied its policy for broken files
         return InputFile(path, state[0], state=state)
+
+
+@lru_cache(maxsize=8)
+def _hashed_once(path: str, _: State | None) -> InputFile:
+    """Return a record of a file in this state, hashed once for all its sections that a process reads."""
+    return _hashed(path)
 
 
 def _state(path: str) -> State | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.fields import column_at
-from longcrawl.core.sources import is_utf8
+from longcrawl.core.sources import Section, is_utf8
 from longcrawl.errors import listed, reason_of
 from longcrawl.io.stored_tables import footer_fault
 from longcrawl.sources.files import DamagedFileError, local_copy
@@ -89,6 +89,32 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             raise DamagedFileError(f"is corrupt: {reason_of(error)}") from error
+
+
+def divide_rows(path: str, size: int) -> list[Section]:
+    """Divide a local parquet file between row groups, into sections of at least ``size`` bytes of decompressed columns.
+
+    The last section may be smaller. There is none if the file is read whole, because it is damaged.
+    """
+    try:
+        with open_parquet(path) as (file, _):
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            rows = [group.num_rows for group in groups]
+            sizes = [max(group.total_byte_size, 0) for group in groups]
+    except DamagedFileError:  # the part that reads the file whole reports it
+        return []
+    bounds, filled = [0], 0
+    for number, more in enumerate(sizes):
+        filled += more
+        if filled >= size or number == len(sizes) - 1:
+            bounds.append(number + 1)
+            filled = 0
+    stored, before = os.stat(path).st_size, np.cumsum([0, *sizes])  # noqa: PTH116
+    ends = [int(before[bound]) * stored // max(int(before[-1]), 1) for bound in bounds]
+    return [
+        Section(start, stop, sum(rows[:start]), sum(rows[start:stop]), end - begin)
+        for (start, begin), (stop, end) in pairwise(zip(bounds, ends, strict=True))
+    ]
 
 
 def read_columns(path: str, schema: pa.Schema) -> pa.Table:
@@ -259,7 +285,11 @@ _LENGTH = struct.Struct("<I")
 
 
 def read_rows(
-    file: pq.ParquetFile, path: str, columns: Mapping[str, Sequence[str]], most: int
+    file: pq.ParquetFile,
+    path: str,
+    columns: Mapping[str, Sequence[str]],
+    most: int,
+    section: Section | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield tables of rows with the number of their first row, sized by the page headers to fit the memory limit.
 
@@ -267,16 +297,18 @@ def read_rows(
     may stay in a dictionary. ``file`` and ``path`` are from :func:`open_parquet`. A DamagedFileError is raised if the
     file is corrupt or has pages that are too large.
     """
-    first = 0
+    groups = range(file.num_row_groups) if section is None else range(section.start, section.stop)
+    first = 0 if section is None else section.first
+    last = file.metadata.num_rows if section is None else first + section.count
     try:
         paths = {name: tuple(steps) for name, steps in columns.items()}
-        for batch in _batches(file, path, list(paths.values()), most):
+        for batch in _batches(file, path, list(paths.values()), most, groups):
             table = pa.table({name: _any_length(column_at(batch, steps)) for name, steps in paths.items()})
             yield first, table
             first += table.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedFileError(f"is corrupt after row {first}: {reason_of(error)}") from error
-    if first != file.metadata.num_rows:
+    if first != last:
         raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
 
 
@@ -291,9 +323,9 @@ def _any_length(column: pa.Array) -> pa.Array:
 
 
 def _batches(
-    file: pq.ParquetFile, path: str, columns: Sequence[tuple[str, ...]], most: int
+    file: pq.ParquetFile, path: str, columns: Sequence[tuple[str, ...]], most: int, groups: range
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in batches sized by the page headers to fit the memory limit.
+    """Yield the rows of some row groups in batches sized by the page headers to fit the memory limit.
 
     Dictionaries with long texts are kept: a page of some kB can hold one of 64 MB, for every row of a batch.
     """
@@ -306,7 +338,7 @@ def _batches(
             )
             return opened.enter_context(kept)
 
-        for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
+        for group, chunks in zip(groups, islice(column_chunks(headers), groups.start, groups.stop), strict=True):
             read = [_column(headers, chunks, *steps) for steps in columns]
             if (largest := sum(each.largest for each in read)) > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(

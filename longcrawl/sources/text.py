@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +36,8 @@ from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
 from longcrawl.sources.files import DamagedFileError, DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
-from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows, written_out
+from longcrawl.sources.parquet import divide_rows, open_parquet, read_rows, up_to, utf8_rows, written_out
+from longcrawl.sources.sections import divide_lines
 from longcrawl.urls import is_url, without_secrets
 
 LAST_SPACE = 0x3000
@@ -46,9 +48,9 @@ _SPACES = "".join(filter(str.isspace, map(chr, range(LAST_SPACE + 1))))
 class TextLines:
     """Column of the lines that are not blank, filled step by step."""
 
-    def __init__(self, lost: LostRecords) -> None:
-        self._lost, self.count = lost, 0
-        """Report of lines that are not UTF-8, and number of lines added."""
+    def __init__(self, lost: LostRecords, first: int = 0) -> None:
+        self._lost, self.count = lost, first
+        """Report of lines that are not UTF-8, and number of lines of the file up to the last one added."""
         self._begin()
 
     def _begin(self) -> None:
@@ -318,13 +320,31 @@ class Text(sources.Source):
         alone = replace(self, **own, fields=(), file_field=None)  # type: ignore[arg-type]  # names of text fields
         return (table["id"] for table in alone.read(part, sources.BadFiles("skip")))
 
+    def divides(self, part: sources.Part) -> bool:
+        """Return whether a file has a document per line of JSON, line of text, or row of parquet, and is in UTF-8."""
+        kind = self._kind(part.name)
+        has_lines = kind == ".jsonl" or (kind == ".txt" and self.unit == "line")
+        return kind == ".parquet" or (has_lines and self.encoding == "utf-8")
+
+    def divide(self, part: sources.Part, size: int, folder: Path) -> Sequence[sources.Section]:  # noqa: ARG002
+        """Divide a file at line ends or between row groups.
+
+        There is no section of an array, of a damaged file, or of one that is binary or not in UTF-8 by its first bytes.
+        """
+        if self._kind(part.name) == ".parquet":
+            return divide_rows(part.files[0], size)
+        is_other = begins_array if self._kind(part.name) == ".jsonl" else _begins_binary
+        # Offsets are unknown after a line that is too long.
+        most_bytes = self.max_record_bytes if self.origins == "line" else None
+        return divide_lines(part.files[0], size, is_other, most_bytes)
+
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
-        """Read the documents of one file."""
-        (path,), name = part.files, part.name
+        """Read the documents of one file or of a section of it."""
+        (path,), name, section = part.files, part.name, part.section
         kind = self._kind(name)
         if self.file_field is not None and kind != ".parquet":
             raise SourceError(f"{name} is not parquet, the only format with fields of bytes: leave out file_field")
-        explain = partial(self._explain, path) if kind != ".parquet" else str
+        explain = partial(self._explain, path, section) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
 
         def note(encoding: str) -> None:
@@ -337,14 +357,14 @@ class Text(sources.Source):
         elif kind == ".txt" and self.unit == "file":
             tables = self._file(name, path, decoding)
         elif kind == ".txt":
-            tables = self._lines(name, path, lost, bad_files, decoding)
+            tables = self._lines(part, lost, bad_files, decoding)
         else:
             if kind == ".parquet":
-                records = self._parquet(path, lost)
+                records = self._parquet(path, lost, section)
             elif kind in ENDINGS:
                 records = self._csv(path, ENDINGS[kind], lost, decoding)
             else:
-                records = self._json(name, path, lost, bad_files, decoding)
+                records = self._json(part, lost, bad_files, decoding)
             tables = self._tables(name, records, bad_files)
         try:
             yield from tables
@@ -360,7 +380,7 @@ class Text(sources.Source):
     def _kind(self, name: str) -> str:
         return _FORMATS.get(self.format) or kind_of(name)
 
-    def _explain(self, path: str, reason: str) -> str:
+    def _explain(self, path: str, section: sources.Section | None, reason: str) -> str:
         """Add encodings to a reason: the one set that does not fit, or the likely one of a file that is not UTF-8."""
         if not any(part in reason for part in _ENCODED):
             return reason
@@ -369,7 +389,7 @@ class Text(sources.Source):
             # Byte positions refer to the decoded text.
             after = after.partition(")")[2] if after.startswith(" (") else after
             return f"{before}is not {self.encoding}{after}" if found else reason
-        if (name := seeming_encoding(path)) in (None, "utf-8"):
+        if (name := seeming_encoding(path, section)) in (None, "utf-8"):
             return reason
         return (
             f"{reason}; its encoding seems to be {name}: set encoding to that, or to 'detect' ({_SET_ENCODING}{name})"
@@ -385,19 +405,21 @@ class Text(sources.Source):
             yield self._table(name, records)
 
     def _json(
-        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
+        self, part: sources.Part, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
     ) -> Iterator["_Records"]:
+        (path,), section, before = part.files, part.section, _lines_before(part)
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
-        reader, first = LineReader(pa.schema(list(wanted.values()))), 0
-        checksums = bad_files.when_to_check(name)
-        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums, lambda: reader.lines, decoding)
+        reader, first = LineReader(pa.schema(list(wanted.values()))), before
+        checksums = bad_files.when_to_check(part.name)
+        most = self.max_record_bytes
+        placed = _placed_steps(part, most, lost, "keep", checksums, lambda: before + reader.lines, decoding)
         begin = next(placed, None)
-        if begin is not None and begins_array(begin[1] or b""):
-            array, where = _read_array(path, self.max_record_bytes, checksums, decoding), "object"
+        if section is None and begin is not None and begins_array(begin[1] or b""):
+            array, where = _read_array(path, most, checksums, decoding), "object"
             placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
         else:
             placed, where = chain([] if begin is None else [begin], placed), "line"
@@ -413,10 +435,10 @@ class Text(sources.Source):
                 yield _Records(table, lines.numbers + first, self._moved(lines.starts, at))
             first += lines.count
 
-    def _parquet(self, path: str, lost: sources.LostRecords) -> Iterator["_Records"]:
+    def _parquet(self, path: str, lost: sources.LostRecords, section: sources.Section | None) -> Iterator["_Records"]:
         with open_parquet(path) as (file, copy):
-            columns = self._columns(file.schema_arrow, file.metadata.num_rows)
-            for first, table in read_rows(file, copy, columns, self.max_record_bytes):
+            columns = self._columns(file.schema_arrow, section.count if section else file.metadata.num_rows)
+            for first, table in read_rows(file, copy, columns, self.max_record_bytes, section):
                 yield self._rows(table, np.arange(first, first + table.num_rows), lost)
 
     def _columns(self, schema: pa.Schema, rows: int) -> dict[str, tuple[str, ...]]:
@@ -470,20 +492,20 @@ class Text(sources.Source):
         return _Records(table, numbers)
 
     def _lines(
-        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
+        self, part: sources.Part, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
     ) -> Iterator[pa.Table]:
-        lines = TextLines(lost)
-        checksums = bad_files.when_to_check(name)
-        placed = _placed_steps(path, self.max_record_bytes, lost, "drop", checksums, lambda: lines.count, decoding)
+        lines = TextLines(lost, _lines_before(part))
+        checksums = bad_files.when_to_check(part.name)
+        placed = _placed_steps(part, self.max_record_bytes, lost, "drop", checksums, lambda: lines.count, decoding)
         for at, step in placed:
             if step is not None:
-                if lines.count == 0 and seems_binary(str(step[:LOOKED_AT], "utf-8", "replace")):
+                if lines.count == 0 and _begins_binary(step):
                     raise DamagedFileError(_BINARY)
                 lines.add(step)
                 continue
             texts, numbers, starts = lines.take()
             records = _Records(pa.table({self.text_field: texts}), numbers, self._moved(starts, at))
-            yield self._table(name, records)
+            yield self._table(part.name, records)
 
     def _file(self, name: str, path: str, decoding: Decoding) -> Iterator[pa.Table]:
         try:
@@ -587,6 +609,14 @@ def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
     return list(names)
 
 
+def _begins_binary(step: bytes | memoryview) -> bool:
+    return seems_binary(str(step[:LOOKED_AT], "utf-8", "replace"))
+
+
+def _lines_before(part: sources.Part) -> int:
+    return 0 if part.section is None else part.section.first
+
+
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:
     """Read a JSON file that begins with an array; UncheckedDataError if its beginning was used before its check."""
     try:
@@ -599,7 +629,7 @@ def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decodi
 
 
 def _placed_steps(
-    path: str,
+    part: sources.Part,
     most_bytes: int,
     lost: sources.LostRecords,
     after_damage: Literal["keep", "drop"],
@@ -608,7 +638,9 @@ def _placed_steps(
     decoding: Decoding,
 ) -> Iterator[tuple[int | None, memoryview | None]]:
     """Read lines step by step, each with the byte offset of its block, or None if not UTF-8 or after lost lines."""
-    place: int | None = 0
+    (path,), section = part.files, part.section
+    first = 0 if section is None else section.start
+    place: int | None = first
     begin: int | None = None
 
     def note(encoding: str) -> None:
@@ -622,13 +654,13 @@ def _placed_steps(
         lost.add_loss(loss)
 
     read = partial(read_steps, on_loss=lose, after_damage=after_damage, checksums=checksums, lines_read=lines_read)
-    begins = True
-    for number, step in enumerate(read(path, most_bytes=most_bytes, decoding=Decoding(decoding.encoding, note))):
+    noted, begins = Decoding(decoding.encoding, note), True
+    for number, step in enumerate(read(path, most_bytes=most_bytes, decoding=noted, section=section)):
         if step is None:
             yield begin, None
             begins = True
             continue
-        text = step[len(_MARK) :] if number == 0 and step[: len(_MARK)] == _MARK else step
+        text = step[len(_MARK) :] if number == first == 0 and step[: len(_MARK)] == _MARK else step
         begin = (None if place is None else place + len(step) - len(text)) if begins else begin
         yield begin, text
         place, begins = None if place is None else place + len(step), False

@@ -56,7 +56,7 @@ def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, la
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(blocks, "STEP_BYTES", step)
         patched.setattr(text_source, "seems_binary", lambda _: False)
-        tables = list(text._lines("é.txt", str(path), lost, BadFiles(), Decoding("utf-8", lambda _: None)))
+        tables = list(text._lines(Part("é.txt", (str(path),)), lost, BadFiles(), Decoding("utf-8", lambda _: None)))
     for table in tables:
         table.validate(full=True)
     content = content.removeprefix(b"\xef\xbb\xbf")

@@ -1,0 +1,90 @@
+"""Large input files as several parts of a run, so that several processes share them.
+
+The division depends on the files and the recipe alone. It is made once, before the first segment, which also records
+the SHA-256 of each divided file: a part then only checks that the file is still the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from longcrawl.core.sources import Part, Section, Source
+from longcrawl.errors import NotYetError, RunError
+from longcrawl.io.structured import Marker
+from longcrawl.sources.files import InputFile, reading
+
+LARGE = 64 << 20
+"""Smallest file that is divided, in bytes."""
+SECTION = 32 << 20
+"""Bytes of decompressed data after which a section ends; the slowest stages take about 30 s for them."""
+MOST = 4_096
+"""Number of sections up to which they have that size; of more data, each has a larger share."""
+DIVIDED = "divided"
+"""Folder in ``work`` for the sections of divided files, and key in the recorded inputs of a run for their names."""
+
+
+@dataclass(frozen=True)
+class DivideTask:
+    """Task of a worker process that divides the file of one part."""
+
+    marker: Path
+    """Path of the marker that lists the sections."""
+    part: Part
+    source: Source
+    size: int
+
+
+def divide_tasks(work: Path, source: Source, parts: Sequence[Part], sizes: Sequence[int | None]) -> list[DivideTask]:
+    """Return a task for each part that may be divided; ``sizes`` are the bytes of local files."""
+    large = [
+        (number, part, size)
+        for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
+        if size is not None and size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
+    ]
+    most = max(SECTION, sum(size for _, _, size in large) // MOST)
+    return [DivideTask(work / DIVIDED / f"{number:05d}.json", part, source, most) for number, part, _ in large]
+
+
+def divide(task: DivideTask) -> dict[str, Any]:
+    """Write the sections of a file and what is known about it, or return the reason why not now, under "not_yet"."""
+    try:
+        with reading(task.part.files) as inputs:
+            sections = task.source.divide(task.part, task.size, task.marker.with_suffix(""))
+    except NotYetError as reason:
+        return {"not_yet": str(reason)}
+    counts = {"sections": [asdict(each) for each in sections], "inputs": [each.marked() for each in inputs]}
+    Marker(task.marker, counts, {}).write()
+    return counts
+
+
+def divided_parts(
+    parts: Sequence[Part], tasks: Sequence[DivideTask], found: Sequence[Mapping[str, Any]]
+) -> tuple[list[Part], list[Path | None]]:
+    """Return the parts of a run, with each divided one as its sections, and the marker of the division of each."""
+    divided = {task.part.name: (task.marker, counts["sections"]) for task, counts in zip(tasks, found, strict=True)}
+    every, markers = list[Part](), list[Path | None]()
+    for part in parts:
+        marker, sections = divided.get(part.name, (None, []))
+        if len(sections) > 1:
+            every += [replace(part, section=Section(**each)) for each in sections]
+            markers += [marker] * len(sections)
+        else:
+            every.append(part)
+            markers.append(None)
+    return every, markers
+
+
+def known_inputs(marker: Path | None) -> list[InputFile]:
+    """Return the files of a part as its division found them; none if it is not a section."""
+    return [] if marker is None else [InputFile.from_mark(mark) for mark in Marker.open(marker).content["inputs"]]
+
+
+def check_divided(known: Sequence[InputFile], read: Sequence[InputFile], run: Path) -> None:
+    """Raise a RunError if a file is not the one that was divided."""
+    for before, now in zip(known, read, strict=False):
+        if before.as_dict() != now.as_dict():
+            raise RunError(
+                f"{now.file} has changed since {run} divided it. Restore it and type the same command again, or type "
+                "it with another --out folder"
+            )

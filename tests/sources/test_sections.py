@@ -1,0 +1,177 @@
+"""Sections of large files: rows, ids, offsets and losses are those of the whole file, wherever it is divided."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from longcrawl.core.sources import BadFile, BadFiles, joined
+from longcrawl.errors import SourceError
+from longcrawl.sources.sections import divide_lines
+from longcrawl.sources.text import Text
+
+LINES = st.one_of(
+    st.sampled_from(
+        [b"", b"  ", b"\r", b"[", b"{", b"null", b'{"text": null}', b'{"id": 1}', b"\xff\xfe", b"\xef\xbb\xbf"]
+    ),
+    st.text("ab \u00e9\u20ac\U0001f600\u2028", max_size=30).map(lambda text: json.dumps({"text": text}).encode()),
+    st.text("ab \u00e9\u20ac\U0001f600\u2028", max_size=30).map(
+        lambda text: json.dumps({"text": text, "url": text}, ensure_ascii=False).encode()
+    ),
+    st.text("ab\u00e9\U0001f600\t", max_size=60).map(str.encode),
+)
+FILES = st.builds(
+    lambda mark, lines, end, last: mark + end.join(lines) + last,
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    st.lists(LINES, max_size=40),
+    st.sampled_from([b"\n", b"\r\n", b"\n\n"]),
+    st.sampled_from([b"", b"\n", b"\r"]),
+)
+GUESS = re.compile(r"; its encoding seems to be .*?\)")
+"""The guess of an encoding, which is that of the section with the first loss."""
+MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read(source, parts):
+    """Return the rows and the joined losses of some parts of one file, and the counts of values by field."""
+    rows, found, fields = [], [], BadFiles()
+    for part in parts:
+        bad_files = BadFiles("skip")
+        rows += [row for table in source.read(part, bad_files) for row in table.to_pylist()]
+        found += [replace(bad, reason=GUESS.sub("", bad.reason)) for bad in bad_files.found]
+        for name, count in bad_files.fields.items():
+            fields.count_field(name, count)
+        assert not bad_files.encodings
+    return rows, joined(found) if found else None, fields.fields
+
+
+def sections_of(source, part, size, folder):
+    return [replace(part, section=each) for each in source.divide(part, size, folder)]
+
+
+def check(source, size, folder):
+    """Check that sections cover a file and have the documents of the whole."""
+    ((whole,),) = source.splits().values()
+    sections = sections_of(source, whole, size, folder / "unpacked")
+    if not sections:
+        return False
+    spans = [part.section for part in sections]
+    assert spans[0].start == spans[0].first == 0
+    assert [each.stop for each in spans[:-1]] == [each.start for each in spans[1:]]
+    assert [each.first + each.count for each in spans[:-1]] == [each.first for each in spans[1:]]
+    assert sum(each.bytes for each in spans) == (folder / whole.name).stat().st_size
+    assert read(source, sections) == read(source, [whole])
+    return True
+
+
+@MANY
+@given(FILES, st.integers(1, 200), st.sampled_from(["json", "text"]), st.sampled_from([30, 1 << 20]), st.booleans())
+@example(b'{"text": "a"}\n\xef\xbb\xbf{"text": "b"}\n', 1, "json", 1 << 20, True)
+@example(b'{"text": "a"}\n\xff\xfe{"text": "b"}\n\xfe\xff', 1, "text", 1 << 20, True)
+@example(b"\n\n\n", 1, "text", 1 << 20, True)
+def test_sections_of_lines_have_the_documents_of_the_whole(tmp_path, content, size, kind, most_bytes, places):
+    (tmp_path / "a.jsonl").write_bytes(content)
+    source = Text(
+        data_files=str(tmp_path / "a.jsonl"),
+        format=kind,
+        unit="line",
+        origins="line" if places else "file",
+        max_record_bytes=most_bytes,
+        fields=("key",) if kind == "json" else (),
+    )
+    check(source, size, tmp_path)
+
+
+def test_sections_end_with_the_line_that_completes_their_size(tmp_path):
+    (tmp_path / "a").write_bytes(b"aaaa\nbb\n\ncccccccccc\nd\ne")
+    found = divide_lines(str(tmp_path / "a"), 6, lambda _: False)
+    assert [(each.start, each.stop, each.first, each.count) for each in found] == [
+        (0, 8, 0, 2),
+        (8, 20, 2, 2),
+        (20, 23, 4, 2),
+    ]
+
+
+@MANY
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=9), st.just(b"long" * 9)), max_size=60),
+    st.integers(1, 9),
+    st.integers(1, 200),
+    st.sampled_from([30, 1 << 20]),
+    st.sampled_from(["text", "key"]),
+)
+def test_sections_of_parquet_have_the_documents_of_the_whole(tmp_path, values, rows, size, most_bytes, field):
+    table = pa.table({"text": pa.array(values, pa.binary()), "number": range(len(values))})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows)
+    found = {"text_field": field, "fields": ("number",), "max_record_bytes": most_bytes}
+    check(Text(data_files=str(tmp_path / "a.parquet"), **found), size, tmp_path)
+
+
+def test_sections_of_parquet_end_with_a_row_group(tmp_path):
+    rows = ["a" * 100, "b", "c", "d" * 300, "e"]
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(pa.table({"text": rows}), tmp_path / "a.parquet", row_group_size=1, **plain)
+    ((whole,),) = (source := Text(data_files=str(tmp_path / "a.parquet"))).splits().values()
+    found = source.divide(whole, 150, tmp_path)
+    assert [(each.start, each.stop, each.first, each.count) for each in found] == [
+        (0, 2, 0, 2),
+        (2, 4, 2, 2),
+        (4, 5, 4, 1),
+    ]
+
+
+def test_damaged_parquet_stays_whole(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 no parquet PAR1")
+    source = Text(data_files=str(tmp_path / "a.parquet"))
+    ((whole,),) = source.splits().values()
+    assert source.divides(whole)
+    assert sections_of(source, whole, 1, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b'[{"text": "a"},\n{"text": "b"}]', "json"),
+        (b'\xef\xbb\xbf [\n{"text": "a"},\n{"text": "b"}]', "json"),
+        ('{"text": "a"}\n{"text": "b"}\n'.encode("utf-16"), "json"),
+        (b"a\0\nb\n", "text"),
+        (b"", "text"),
+    ],
+)
+def test_other_files_than_lines_of_utf_8_stay_whole(tmp_path, content, kind):
+    (tmp_path / "a.jsonl").write_bytes(content)
+    source = Text(data_files=str(tmp_path / "a.jsonl"), format=kind, unit="line")
+    ((whole,),) = source.splits().values()
+    assert source.divides(whole)
+    assert sections_of(source, whole, 1, tmp_path) == []
+
+
+def test_files_that_other_readers_read_are_not_opened(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    for settings_ in ({}, {"format": "csv"}, {"format": "pdf"}, {"unit": "line", "encoding": "detect"}):
+        source = Text(data_files=str(tmp_path / "a.txt"), **settings_)
+        ((whole,),) = source.splits().values()
+        assert not source.divides(whole)
+
+
+def test_a_missing_file_is_reported_by_the_part_that_reads_it_whole(tmp_path):
+    source = Text(data_files=str(tmp_path / "a.jsonl"))
+    ((whole,),) = source.splits().values()
+    assert sections_of(source, whole, 1, tmp_path) == []
+    with pytest.raises(SourceError, match="is missing"):
+        list(source.read(whole, BadFiles()))
+
+
+def test_losses_of_sections_are_joined_like_those_of_one_file():
+    bad = partial(BadFile, "a")
+    lost = [bad("line 2 is x (and 2 more like it)", 3), bad("line 9 is y", 1), bad("line 11 is x", 1)]
+    assert asdict(joined(lost)) == asdict(bad("line 2 is x (and 4 more like it)", 5))
+    assert joined(lost[1:2]) == lost[1]
+    assert joined([bad("has no field", 7), bad("has no field", 5)]) == bad("has no field", 12)
+    assert joined([bad("is corrupt"), lost[0]]) == bad("is corrupt; line 2 is x (and 2 more like it)")
