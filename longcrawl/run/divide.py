@@ -11,13 +11,15 @@ from typing import Any
 
 from longcrawl.core.sources import Part, Section, Source
 from longcrawl.errors import NotYetError, RunError
-from longcrawl.io.structured import Marker
+from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
 from longcrawl.sources.files import InputFile, reading
 
 LARGE = 64 << 20
 """Smallest file that is divided, in bytes."""
 SECTION = 32 << 20
 """Bytes of decompressed data after which a section ends; the slowest stages take about 30 s for them."""
+FEW = 64
+"""Largest number of parts of which compressed files are divided: more keep processes busy without the cost."""
 MOST = 4_096
 """Number of sections up to which they have that size; of more data, each has a larger share."""
 DIVIDED = "divided"
@@ -41,6 +43,7 @@ def divide_tasks(work: Path, source: Source, parts: Sequence[Part], sizes: Seque
         (number, part, size)
         for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
         if size is not None and size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
+        if len(parts) <= FEW or not part.name.endswith((".gz", ".zst"))
     ]
     most = max(SECTION, sum(size for _, _, size in large) // MOST)
     return [DivideTask(work / DIVIDED / f"{number:05d}.json", part, source, most) for number, part, _ in large]
@@ -50,11 +53,14 @@ def divide(task: DivideTask) -> dict[str, Any]:
     """Write the sections of a file and what is known about it, or return the reason why not now, under "not_yet"."""
     try:
         with reading(task.part.files) as inputs:
-            sections = task.source.divide(task.part, task.size, task.marker.with_suffix(""))
+            sections = task.source.divide(task.part, task.size, unpacked_folder(task.marker))
     except NotYetError as reason:
         return {"not_yet": str(reason)}
     counts = {"sections": [asdict(each) for each in sections], "inputs": [each.marked() for each in inputs]}
-    Marker(task.marker, counts, {}).write()
+    for each in counts["sections"]:
+        each["unpacked"] = Path(each["unpacked"]).name
+    unpacked = [Path(each.unpacked) for each in sections if each.unpacked]
+    Marker(task.marker, counts, Marker.entries(task.marker, unpacked)).write()
     return counts
 
 
@@ -62,12 +68,16 @@ def divided_parts(
     parts: Sequence[Part], tasks: Sequence[DivideTask], found: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Part], list[Path | None]]:
     """Return the parts of a run, with each divided one as its sections, and the marker of the division of each."""
-    divided = {task.part.name: (task.marker, counts["sections"]) for task, counts in zip(tasks, found, strict=True)}
+    divided = {
+        task.part.name: (task.marker, [_restored(task.marker, each) for each in counts["sections"]])
+        for task, counts in zip(tasks, found, strict=True)
+        if len(counts["sections"]) > 1
+    }
     every, markers = list[Part](), list[Path | None]()
     for part in parts:
-        marker, sections = divided.get(part.name, (None, []))
-        if len(sections) > 1:
-            every += [replace(part, section=Section(**each)) for each in sections]
+        if part.name in divided:
+            marker, sections = divided[part.name]
+            every += [replace(part, section=each) for each in sections]
             markers += [marker] * len(sections)
         else:
             every.append(part)
@@ -75,9 +85,26 @@ def divided_parts(
     return every, markers
 
 
-def known_inputs(marker: Path | None) -> list[InputFile]:
-    """Return the files of a part as its division found them; none if it is not a section."""
-    return [] if marker is None else [InputFile.from_mark(mark) for mark in Marker.open(marker).content["inputs"]]
+def _restored(marker: Path, values: Mapping[str, Any]) -> Section:
+    section = Section(**values)
+    return replace(section, unpacked=str(unpacked_folder(marker) / section.unpacked)) if section.unpacked else section
+
+
+def unpacked_folder(marker: Path) -> Path:
+    """Return the folder of the lines of a compressed file, by section, which the first segment reads."""
+    return marker.with_suffix("")
+
+
+def known_inputs(marker: Path | None, part: Part) -> list[InputFile]:
+    """Return the files of a section as its division found them, none of other parts; check the file of its lines."""
+    if marker is None:
+        return []
+    found = Marker.open(marker)
+    if part.section is not None and part.section.unpacked:
+        name = f"{marker.stem}/{Path(part.section.unpacked).name}"
+        for problem in verify_files(marker.parent, {name: found.files[name]}):
+            raise DamagedWorkError(problem, marker)
+    return [InputFile.from_mark(mark) for mark in found.content["inputs"]]
 
 
 def check_divided(known: Sequence[InputFile], read: Sequence[InputFile], run: Path) -> None:

@@ -225,10 +225,11 @@ class _Job:
     def _divide(self, tasks: Sequence[divide.DivideTask]) -> None:
         if not tasks:
             return
-        with self.costs.measure(self.recipe.source.name, "divide"):
+        with self.costs.measure(self.recipe.source.name, "divide") as cost:
             markers, sizes = [task.marker for task in tasks], [part.local_bytes(task.part) or 0 for task in tasks]
             given = self.folder, divide.divide, tasks, markers, self.engine
             found = segments.do_once(*given, "divide", "files", sizes=sizes)
+            cost.disk = files.folder_bytes(self.work / divide.DIVIDED)
         self.parts, self.divided = divide.divided_parts(self.whole, tasks, found)
         self.groups = segments.group_inputs(len(self.parts), self.recipe.parts)
         self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
@@ -252,9 +253,8 @@ class _Job:
             writer = None if last.ends_with else mark_related(self.recipe.output.writer(done), done)
             results = self._run_segment(segment, range(len(self.parts)), writer if segment is last else None)
             self._add_results(segment, results)
-            if not number and any(task.waits for task in self.compared):
-                with self.costs.measure(self.recipe.source.name, "ids"):
-                    self._reject_duplicates(self.compared, begun=True)
+            if not number:
+                self._finish_reading()
             if following:
                 self._run_parts([segment, *following], writer)
                 removes = [
@@ -316,6 +316,14 @@ class _Job:
             if keeps_first:
                 part.keep_first(self.work, part.find_duplicates(listed, self.engine))
         return tasks
+
+    def _finish_reading(self) -> None:
+        """Compare the ids that the first segment hashed, and remove what only that segment reads."""
+        if any(task.waits for task in self.compared):
+            with self.costs.measure(self.recipe.source.name, "ids"):
+                self._reject_duplicates(self.compared, begun=True)
+        for marker in {each for each in self.divided if each is not None}:
+            files.remove(divide.unpacked_folder(marker))
 
     def _reject_duplicates(self, tasks: Sequence[part.IdTask], *, begun: bool) -> None:
         found = part.find_duplicates(tasks, self.engine)

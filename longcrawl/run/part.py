@@ -317,7 +317,7 @@ def id_tasks(
 def list_ids(task: IdTask) -> dict[str, Any]:
     """Write the id hashes of a part and return its counts, or the reason under "not_yet" as :func:`run_part` does."""
     try:
-        known = known_inputs(task.divided)
+        known = known_inputs(task.divided, task.part)
         with reading(task.part.files if task.policy == "keep_first" else (), known) as inputs:
             hashes = [hash_ids(ids) for ids in _listed(task.source, task.part)]
     except NotYetError as reason:
@@ -496,6 +496,7 @@ def _find_meeting(meeting: Path, task: IdTask) -> int:
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     bring(meeting)
+    known_inputs(task.divided, task.part)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in read_gathered(task.source, task.part, BadFiles("skip")):
         has_id = table["id"].is_valid().to_numpy()
@@ -678,7 +679,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     kept = run_fused([*_applied(task), *task.segment.stages], first, tally)
     rows = None
     with ExitStack() as input_files:
-        known = [] if task.segment.number else known_inputs(task.divided)
+        known = [] if task.segment.number else known_inputs(task.divided, task.part)
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else (), known))
         with clock.measure("all"):
             with ledger.edit_writer(edited) as add_edits:

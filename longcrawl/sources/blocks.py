@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import numpy as np
+import zstandard
 
 from longcrawl.core.sources import Checksums, Loss, Section
 from longcrawl.errors import SourceError
@@ -343,6 +344,10 @@ def _pieces(
 
 
 def _section_pieces(path: str, section: Section) -> Iterator[bytes]:
+    if section.unpacked:
+        with local_copy(section.unpacked) as copy, Path(copy).open("rb") as packed:
+            yield from zstandard.ZstdDecompressor().read_to_iter(packed, write_size=READ_BYTES)
+        return
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         file.seek(section.start)
         left = section.stop - section.start

@@ -1,60 +1,77 @@
 """Division of large text files at line ends, into sections that a run reads as parts.
 
 A section begins after a line feed, so it is read like a small file, and its lines have the numbers and offsets that
-they have in the whole file.
+they have in the whole file. A compressed file is decompressed once, by its division, which writes a file for each
+section; they are compressed by zstd at its fastest level, and take about as much space as the file.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
+
+import zstandard
 
 from longcrawl.core.sources import Section
 from longcrawl.errors import SourceError
-from longcrawl.sources.blocks import STEP_BYTES, sound_pieces
+from longcrawl.io.files import remove, whole_file
+from longcrawl.sources.blocks import RECORD_BYTES, STEP_BYTES, sound_pieces
 from longcrawl.sources.compressed import compression_of
 from longcrawl.sources.encodings import marked_encoding
+from longcrawl.sources.files import opened
+
+LEVEL = 1
+"""Compression level of zstd for the lines of a section."""
 
 
 def divide_lines(
-    path: str, size: int, is_other: Callable[[bytes], bool], most_bytes: int | None = None
+    path: str, size: int, folder: Path, is_other: Callable[[bytes], bool], most_bytes: int | None = None
 ) -> list[Section]:
-    """Divide a local file of lines into sections of at least ``size`` bytes, except for the last one.
+    """Divide a local file of lines into sections of at least ``size`` bytes of text, except for the last one.
 
     Args:
-        path: local file.
+        path: local file, plain or compressed.
         size: bytes after which a section ends with the line.
-        is_other: whether a file that begins like this, without a byte order mark, has no lines.
+        folder: folder for the lines of a compressed file, by section.
+        is_other: whether a text that begins like this, without a byte order mark, has no lines.
         most_bytes: maximum bytes of a line, or None for any.
 
     Returns:
-        The sections; none if the file is read whole, because it cannot be read, has no lines, is marked as of another
+        The sections; none if the file is read whole, because it is damaged, has no lines, is marked as of another
         encoding than UTF-8, or has a line that is too long.
     """
-    division = _Division(size, most_bytes)
     try:
-        with Path(path).open("rb") as file:
-            if compression_of(file) != "none":
-                return []
+        with opened(path) as file:
+            is_packed = compression_of(file) != "none"
+            stored = file.seek(0, 2)
+        division = _Division(size, most_bytes, folder if is_packed else None)
         pieces, begin = sound_pieces(path), b""
         for piece in pieces:
             begin += piece
             if len(begin) >= STEP_BYTES:
                 break
         name, mark = marked_encoding(begin) or ("utf-8", 0)
-        if name != "utf-8" or is_other(begin[mark : mark + STEP_BYTES]):
-            return []
-        for piece in chain([begin], pieces):
-            division.add(bytes(piece))
-    except (SourceError, OSError):  # the part that reads the file whole reports it
-        return []
-    return division.finish()
+        if name == "utf-8" and not is_other(begin[mark : mark + STEP_BYTES]):
+            for piece in chain([begin], pieces):
+                division.add(bytes(piece))
+                if division.is_too_long:
+                    break
+            if sections := division.finish(stored):
+                return sections
+    except SourceError:  # the part that reads the file whole reports it
+        pass
+    remove(folder)
+    return []
 
 
 @dataclass
 class _Division:
     size: int
     most_bytes: int | None
+    folder: Path | None
+    """Folder for the lines of each section, or None to write none."""
+    is_too_long: bool = False
+    """Whether a line is longer than ``most_bytes``, or than a section that is held in memory may be."""
     sections: list[Section] = field(default_factory=list)
     _start: int = 0
     _stop: int = 0
@@ -63,7 +80,7 @@ class _Division:
     """Lines of the open section that have ended."""
     _open: int = 0
     """Bytes of the line that has not ended."""
-    _is_too_long: bool = False
+    _held: list[bytes] = field(default_factory=list)
 
     def add(self, piece: bytes) -> None:
         """Add text, ending each section with the line that completes its size."""
@@ -76,13 +93,16 @@ class _Division:
                 self._end()
             at = end
 
-    def finish(self) -> list[Section]:
-        """Return the sections, or none if a line is too long."""
+    def finish(self, stored: int) -> list[Section]:
+        """Return the sections of a file of so many bytes, or none if a line is too long."""
         self._lines += self._open > 0
         self._check(self._open)
-        if self._stop > self._start:
+        if self._stop > self._start and not self.is_too_long:
             self._end()
-        return [] if self._is_too_long else self.sections
+        ends = [0, *(section.stop * stored // self._stop for section in self.sections)]
+        shares = [stop - start for start, stop in pairwise(ends)]
+        found = [replace(section, bytes=share) for section, share in zip(self.sections, shares, strict=True)]
+        return [] if self.is_too_long else found
 
     def _take(self, text: bytes) -> None:
         self._stop += len(text)
@@ -92,11 +112,19 @@ class _Division:
         if self.most_bytes is not None and self.most_bytes < last:
             self._check(max(map(len, text[:last].split(b"\n"))))
         self._open = len(text) - last + (0 if last else self._open)
+        if self.folder is not None:
+            self._held.append(text)
+            self.is_too_long |= self._stop - self._start > self.size + RECORD_BYTES
 
     def _check(self, line: int) -> None:
-        self._is_too_long |= self.most_bytes is not None and line > self.most_bytes
+        self.is_too_long |= self.most_bytes is not None and line > self.most_bytes
 
     def _end(self) -> None:
-        size = self._stop - self._start
-        self.sections.append(Section(self._start, self._stop, self._first, self._lines, size))
+        unpacked = ""
+        if self.folder is not None:
+            file = self.folder / f"{len(self.sections):05d}.zst"
+            with whole_file(file) as beside:
+                beside.write_bytes(zstandard.ZstdCompressor(LEVEL).compress(b"".join(self._held)))
+            self._held, unpacked = [], str(file)
+        self.sections.append(Section(self._start, self._stop, self._first, self._lines, 0, unpacked))
         self._start, self._first, self._lines = self._stop, self._first + self._lines, 0

@@ -326,7 +326,7 @@ class Text(sources.Source):
         has_lines = kind == ".jsonl" or (kind == ".txt" and self.unit == "line")
         return kind == ".parquet" or (has_lines and self.encoding == "utf-8")
 
-    def divide(self, part: sources.Part, size: int, folder: Path) -> Sequence[sources.Section]:  # noqa: ARG002
+    def divide(self, part: sources.Part, size: int, folder: Path) -> Sequence[sources.Section]:
         """Divide a file at line ends or between row groups.
 
         There is no section of an array, of a damaged file, or of one that is binary or not in UTF-8 by its first bytes.
@@ -336,7 +336,7 @@ class Text(sources.Source):
         is_other = begins_array if self._kind(part.name) == ".jsonl" else _begins_binary
         # Offsets are unknown after a line that is too long.
         most_bytes = self.max_record_bytes if self.origins == "line" else None
-        return divide_lines(part.files[0], size, is_other, most_bytes)
+        return divide_lines(part.files[0], size, folder, is_other, most_bytes)
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file or of a section of it."""

@@ -1,5 +1,6 @@
 """Large files are several parts of a run, and its documents, losses and ledgers are those of whole files."""
 
+import gzip
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.errors import RunError, SourceError
-from longcrawl.run import divide
+from longcrawl.run import divide, job
 from longcrawl.run import part as parts_of_runs
 from longcrawl.run.engines.local import Local
 from longcrawl.run.recipe import load_recipe
@@ -45,7 +46,7 @@ def folder(tmp_path):
     found.mkdir()
     (found / "a.jsonl").write_bytes(lines_of(1).replace(b'"id"', b'"id', 1))
     (found / "b.jsonl").write_bytes(b"\xef\xbb\xbf" + lines_of(2).replace(b'"text"', b'"other"', 3))
-    (found / "c.jsonl").write_bytes(lines_of(3, 160)[:3000])
+    (found / "c.jsonl.gz").write_bytes(gzip.compress(lines_of(3)[:-300], mtime=0))
     rows = [json.loads(line) for line in lines_of(4).splitlines()]
     rows[7]["text"] = rows[177]["text"] = None
     pq.write_table(pa.Table.from_pylist(rows), found / "d.parquet", row_group_size=20, compression="none")
@@ -55,7 +56,7 @@ def folder(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Divide all but one of the files."""
-    monkeypatch.setattr(divide, "LARGE", 6_000)
+    monkeypatch.setattr(divide, "LARGE", 2_000)
     monkeypatch.setattr(divide, "SECTION", 4_000)
 
 
@@ -107,7 +108,7 @@ def test_documents_losses_and_ledgers_are_those_of_whole_files(
     lc.run(recipe(folder, ids), whole)
     assert without_ledgers(one) == without_ledgers(whole)
     assert ledger(one).equals(ledger(whole))
-    assert [bad["part"] for bad in manifest(one)["bad_files"]] == ["a.jsonl", "b.jsonl", "c.jsonl", "d.parquet"]
+    assert [bad["part"] for bad in manifest(one)["bad_files"]] == ["a.jsonl", "b.jsonl", "c.jsonl.gz", "d.parquet"]
 
 
 @pytest.mark.parametrize("results", [2, 6, 17])
@@ -124,7 +125,7 @@ def test_a_file_is_hashed_once_and_recorded_once(folder, tmp_path, small, monkey
     hashed, checksum = [], lc.sources.files.checksum
     monkeypatch.setattr(lc.sources.files, "checksum", lambda path: hashed.append(path.name) or checksum(path))
     lc.run(recipe(folder), tmp_path / "run")
-    assert sorted(hashed) == ["a.jsonl", "b.jsonl", "c.jsonl", "d.parquet"]
+    assert sorted(hashed) == ["a.jsonl", "b.jsonl", "c.jsonl.gz", "d.parquet"]
     assert [len(files) for files in manifest(tmp_path / "run")["inputs"].values()] == [1] * 4
 
 
@@ -171,6 +172,41 @@ def test_a_damaged_list_of_sections_is_made_again(folder, tmp_path, small, direc
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.parametrize("harm", [lambda file: file.write_bytes(b"harm"), lambda file: file.unlink()])
+def test_the_damaged_lines_of_a_section_are_decompressed_again(folder, tmp_path, small, harm, directory_digest):
+    lc.run(recipe(folder), tmp_path / "run")
+    LEFT[0] = 5  # the divisions and a section
+    with pytest.raises(KeyboardInterrupt):
+        lc.run(recipe(folder), tmp_path / "stopped", engine=Stopped())
+    unpacked = list((tmp_path / "stopped" / "work" / "divided").glob("*/*.zst"))
+    assert len(unpacked) > 3
+    for file in unpacked:
+        harm(file)
+    with pytest.warns(UserWarning, match="what it was made for is made again"):
+        lc.run(recipe(folder), tmp_path / "stopped")
+    assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
+
+
+def test_the_decompressed_lines_are_removed_when_they_are_read(folder, tmp_path, small, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job._Job, "_write_output", stop)
+    with pytest.raises(KeyboardInterrupt):
+        lc.run(recipe(folder), tmp_path / "run")
+    assert list((tmp_path / "run" / "work" / "divided").iterdir())
+    assert not list((tmp_path / "run" / "work" / "divided").glob("*/*"))
+
+
+def test_of_many_files_the_compressed_ones_are_whole(folder, tmp_path, small, monkeypatch):
+    chosen = recipe(folder)
+    found = chosen.source.splits()["train"]
+    for few, names in ((4, "abcd"), (3, "abd")):
+        monkeypatch.setattr(divide, "FEW", few)
+        tasks = divide.divide_tasks(tmp_path, chosen.source, found, [9_000] * 4)
+        assert [task.part.name[0] for task in tasks] == list(names)
+
+
 def test_parts_that_decide_what_is_compared_are_whole(folder, tmp_path, small):
     lc.run(recipe(folder, "null", "skip", "parts=2"), tmp_path / "run")
     assert len(list((tmp_path / "run" / "ledger").iterdir())) <= 8
@@ -179,7 +215,7 @@ def test_parts_that_decide_what_is_compared_are_whole(folder, tmp_path, small):
 def test_an_unreadable_line_ends_a_run_with_its_number(folder, tmp_path, small):
     content = (folder / "b.jsonl").read_bytes().replace(b'"other"', b'"text"').splitlines()
     (folder / "b.jsonl").write_bytes(b"\n".join([*content[:187], b"{", *content[187:]]))
-    for name in ("a.jsonl", "c.jsonl", "d.parquet"):
+    for name in ("a.jsonl", "c.jsonl.gz", "d.parquet"):
         (folder / name).unlink()
     with pytest.raises(SourceError, match=r"b\.jsonl: line 188 is not JSON"):
         lc.run(recipe(folder, policy="error"), tmp_path / "run")
@@ -217,8 +253,8 @@ def test_more_data_has_larger_sections(folder, tmp_path, small, monkeypatch):
     monkeypatch.setattr(divide, "MOST", 4)
     chosen = recipe(folder)
     found = chosen.source.splits()["train"]
-    tasks = divide.divide_tasks(tmp_path, chosen.source, found, [8_000, 5_999, 12_000, None])
-    assert [(task.part.name, task.size) for task in tasks] == [("a.jsonl", 5_000), ("c.jsonl", 5_000)]
+    tasks = divide.divide_tasks(tmp_path, chosen.source, found, [8_000, 1_999, 12_000, None])
+    assert [(task.part.name, task.size) for task in tasks] == [("a.jsonl", 5_000), ("c.jsonl.gz", 5_000)]
 
 
 def test_no_process_needs_what_was_divided_when_the_run_is_done(folder, tmp_path, small):

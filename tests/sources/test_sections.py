@@ -1,18 +1,23 @@
 """Sections of large files: rows, ids, offsets and losses are those of the whole file, wherever it is divided."""
 
+import gzip
 import json
 import re
+import shutil
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFile, BadFiles, joined
 from longcrawl.errors import SourceError
+from longcrawl.sources import sections
 from longcrawl.sources.sections import divide_lines
 from longcrawl.sources.text import Text
 
@@ -35,7 +40,7 @@ FILES = st.builds(
 )
 GUESS = re.compile(r"; its encoding seems to be .*?\)")
 """The guess of an encoding, which is that of the section with the first loss."""
-MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read(source, parts):
@@ -58,24 +63,39 @@ def sections_of(source, part, size, folder):
 def check(source, size, folder):
     """Check that sections cover a file and have the documents of the whole."""
     ((whole,),) = source.splits().values()
-    sections = sections_of(source, whole, size, folder / "unpacked")
-    if not sections:
+    found = sections_of(source, whole, size, folder / "unpacked")
+    if not found:
         return False
-    spans = [part.section for part in sections]
+    spans = [part.section for part in found]
     assert spans[0].start == spans[0].first == 0
     assert [each.stop for each in spans[:-1]] == [each.start for each in spans[1:]]
     assert [each.first + each.count for each in spans[:-1]] == [each.first for each in spans[1:]]
     assert sum(each.bytes for each in spans) == (folder / whole.name).stat().st_size
-    assert read(source, sections) == read(source, [whole])
+    assert read(source, found) == read(source, [whole])
     return True
 
 
+@st.composite
+def packed(draw, content):
+    """Compress a text in one member or in several, of which some are empty."""
+    compress = draw(st.sampled_from([gzip.compress, zstandard.compress]))
+    cuts = [0, *sorted(draw(st.lists(st.integers(0, len(content)), max_size=3))), len(content)]
+    return b"".join(compress(content[start:stop]) for start, stop in pairwise(cuts))
+
+
 @MANY
-@given(FILES, st.integers(1, 200), st.sampled_from(["json", "text"]), st.sampled_from([30, 1 << 20]), st.booleans())
+@given(
+    st.one_of(FILES, FILES.flatmap(packed)),
+    st.integers(1, 200),
+    st.sampled_from(["json", "text"]),
+    st.sampled_from([30, 1 << 20]),
+    st.booleans(),
+)
 @example(b'{"text": "a"}\n\xef\xbb\xbf{"text": "b"}\n', 1, "json", 1 << 20, True)
 @example(b'{"text": "a"}\n\xff\xfe{"text": "b"}\n\xfe\xff', 1, "text", 1 << 20, True)
 @example(b"\n\n\n", 1, "text", 1 << 20, True)
 def test_sections_of_lines_have_the_documents_of_the_whole(tmp_path, content, size, kind, most_bytes, places):
+    shutil.rmtree(tmp_path / "unpacked", ignore_errors=True)
     (tmp_path / "a.jsonl").write_bytes(content)
     source = Text(
         data_files=str(tmp_path / "a.jsonl"),
@@ -90,7 +110,7 @@ def test_sections_of_lines_have_the_documents_of_the_whole(tmp_path, content, si
 
 def test_sections_end_with_the_line_that_completes_their_size(tmp_path):
     (tmp_path / "a").write_bytes(b"aaaa\nbb\n\ncccccccccc\nd\ne")
-    found = divide_lines(str(tmp_path / "a"), 6, lambda _: False)
+    found = divide_lines(str(tmp_path / "a"), 6, tmp_path / "unpacked", lambda _: False)
     assert [(each.start, each.stop, each.first, each.count) for each in found] == [
         (0, 8, 0, 2),
         (8, 20, 2, 2),
@@ -132,6 +152,28 @@ def test_damaged_parquet_stays_whole(tmp_path):
     ((whole,),) = source.splits().values()
     assert source.divides(whole)
     assert sections_of(source, whole, 1, tmp_path) == []
+
+
+@pytest.mark.parametrize("harm", [lambda content: content[:-9], lambda content: content[:-6] + b"damage"])
+def test_a_damaged_compressed_file_stays_whole(tmp_path, harm):
+    content = gzip.compress(b"".join(b'{"text": "%d"}\n' % number for number in range(9_000)))
+    (tmp_path / "a.jsonl.gz").write_bytes(content)
+    source = Text(data_files=str(tmp_path / "a.jsonl.gz"))
+    ((whole,),) = source.splits().values()
+    assert (
+        len(list((tmp_path / "unpacked").iterdir() if sections_of(source, whole, 900, tmp_path / "unpacked") else ()))
+        > 100
+    )
+    (tmp_path / "a.jsonl.gz").write_bytes(harm(content))
+    assert sections_of(source, whole, 900, tmp_path / "unpacked") == []
+    assert not (tmp_path / "unpacked").exists()
+
+
+def test_a_line_that_would_fill_the_memory_leaves_a_compressed_file_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(sections, "RECORD_BYTES", 1_000)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"a\n" * 100 + b"b" * 2_000_000))
+    assert divide_lines(str(tmp_path / "a.jsonl.gz"), 100, tmp_path / "unpacked", lambda _: False) == []
+    assert not (tmp_path / "unpacked").exists()
 
 
 @pytest.mark.parametrize(
