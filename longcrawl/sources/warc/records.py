@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from typing import BinaryIO, Literal, NamedTuple, get_args
 
-from longcrawl.core.sources import BadFiles, is_utf8
+from longcrawl.core.sources import BadFiles, Section, is_utf8
 from longcrawl.sources import compressed
 from longcrawl.sources.compressed import BrokenMemberError, Members, Window, compression_of, file_bytes
 
@@ -268,11 +269,43 @@ class Record(NamedTuple):
     """The record's content, valid until the next record, or None if it is too long."""
 
 
-def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
-    """Yield the records of an archive file, each valid until the next; blocks over ``most_bytes`` are skipped."""
+def read_records(file: BinaryIO, most_bytes: int, lost: Lost, section: Section | None = None) -> Iterator[Record]:
+    """Yield the records of an archive file, each valid until the next; blocks over ``most_bytes`` are skipped.
+
+    Of a section, made by :func:`divide_records`, only its records are read.
+    """
+    if section is not None:
+        yield from islice(_read_from(file, most_bytes, lost, section.start, section.first), section.count)
+    else:
+        yield from _read_from(file, most_bytes, lost, 0, 0)
+
+
+def divide_records(file: BinaryIO, most_bytes: int, path: str, size: int) -> list[Section]:
+    """Divide an archive file into sections of at least ``size`` bytes of content, except for the last one.
+
+    A section begins with a member that holds one record, or a record of an uncompressed file. There is none if the file
+    is read whole, because it is damaged.
+    """
+    lost, bounds, filled, count = Lost(BadFiles("skip"), path), list[tuple[int, int]](), size, 0
+    for record in read_records(file, most_bytes, lost):
+        if filled >= size and (record.offset is not None or not bounds):
+            bounds.append((record.offset or 0, record.number))
+            filled = 0
+        filled += len(record.block or b"")
+        count += 1
+    lost.report()
+    if lost.bad_files.found:
+        return []
+    bounds[0] = (0, 0)
+    bounds.append((file_bytes(file), count))
+    return [
+        Section(start, stop, first, last - first, stop - start) for (start, first), (stop, last) in pairwise(bounds)
+    ]
+
+
+def _read_from(file: BinaryIO, most_bytes: int, lost: Lost, start: int, number: int) -> Iterator[Record]:
     members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short_whole=True)
-    offset: int | None = 0
-    number = 0
+    offset: int | None = start
     while offset is not None:
         stream = Stream(members, offset)
         reader = _Reader(stream, most_bytes, lost, number)

@@ -55,14 +55,14 @@ import pyarrow as pa
 from longcrawl.core import sources
 from longcrawl.core.batches import CONTENT
 from longcrawl.core.display import counted
-from longcrawl.core.sources import DIGEST, DOCUMENTS, BadFiles, Loss, Part, digest_of
+from longcrawl.core.sources import DIGEST, DOCUMENTS, BadFiles, Loss, Part, Section, digest_of
 from longcrawl.errors import SourceError, one_line, quoted, warn_user
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks
 from longcrawl.sources.encodings import GUESSED
 from longcrawl.sources.files import DamagedFileError, DataFiles, absolute, has_ending, named_parts, opened, reading
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.pages import LeftOutError
-from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_ids, read_records
+from longcrawl.sources.warc.records import Fields, Lost, Message, Record, divide_records, list_ids, read_records
 from longcrawl.urls import is_url, join, path_of, without_secrets
 
 MANY_BYTES = 1 << 20
@@ -421,8 +421,21 @@ class Warc(sources.Source):
         """Return bytes, SHA-256 and number of paths of each list in ``paths``, by path or URL."""
         return self._listed.lists if self.paths else {}
 
+    def divides(self, part: Part) -> bool:  # noqa: ARG002  # as every file may be
+        """Return True: of every file, the records can be read from one on."""
+        return True
+
+    def divide(self, part: Part, size: int, folder: Path) -> Sequence[Section]:  # noqa: ARG002  # nothing is written
+        """Divide a file between records; none if it is damaged."""
+        (path,) = part.files
+        try:
+            with opened(path) as file:
+                return divide_records(file, self.max_record_bytes, path, size)
+        except DamagedFileError:  # the part that reads the file whole reports it
+            return []
+
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
-        """Read the pages of one file."""
+        """Read the pages of one file or of a section of it."""
         block = Block(self.schema())
         for row, page in self._rows(part, bad_files):
             if not block.add(row, page):
@@ -434,14 +447,16 @@ class Warc(sources.Source):
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
         """List the ids in record headers, or return None for a remote file, which would be fetched twice."""
-        return None if is_url(part.files[0]) else map(self._record_ids, part.files)
+        return None if is_url(part.files[0]) else iter([self._record_ids(part)])
 
-    def _record_ids(self, path: str) -> pa.ChunkedArray:
-        ids = list[str]()
+    def _record_ids(self, part: Part) -> pa.ChunkedArray:
+        (path,), ids = part.files, list[str]()
         with suppress(DamagedFileError), opened(path) as file:
-            if (listed := list_ids(file, self.record_types)) is not None:
+            listed = list_ids(file, self.record_types) if part.section is None else None
+            if listed is not None:
                 return pa.chunked_array([pa.array(listed, pa.string())])
-            headers = (record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path)))
+            records = read_records(file, 0, Lost(BadFiles("skip"), path), part.section)
+            headers = (record.fields for record in records)
             wanted = (fields for fields in headers if fields.get("warc-type", "").lower() in self.record_types)
             ids.extend(fields["warc-record-id"] for fields in wanted if fields.get("warc-record-id"))
         return pa.chunked_array([pa.array(ids, pa.string())])
@@ -452,7 +467,7 @@ class Warc(sources.Source):
         lost = Lost(bad_files, path)
         try:
             with opened(path) as file:
-                for record in read_records(file, self.max_record_bytes, lost):
+                for record in read_records(file, self.max_record_bytes, lost, part.section):
                     try:
                         yield self._row(part.name, record, guessed)
                     except LeftOutError as rule:

@@ -11,7 +11,7 @@ import zstandard
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources import compressed
-from longcrawl.sources.warc.records import FALSE_BEGINNINGS, Lost, list_ids, read_records
+from longcrawl.sources.warc.records import FALSE_BEGINNINGS, Lost, divide_records, list_ids, read_records
 
 CHANCE = random.Random(0)
 
@@ -93,3 +93,39 @@ def test_of_other_files_nothing_is_said(case):
 def test_an_archive_within_an_archive_is_not_taken_for_its_records():
     inner = gzip.compress(record("inner", b"<p>"))
     assert listed(stored(record(1, inner)) + gzip.compress(record(2, b"<p>"))) is None
+
+
+def records_of(content, section=None):
+    lost = Lost(BadFiles("skip"), "a")
+    found = read_records(io.BytesIO(content), 400_000, lost, section)
+    return [each._replace(block=each.block and bytes(each.block)) for each in found]
+
+
+def divided(content, size):
+    return divide_records(io.BytesIO(content), 400_000, "a", size)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, stored, zstandard.compress, bytes])
+@pytest.mark.parametrize("size", [1, 100_000, 1 << 30])
+def test_records_of_sections_are_those_of_the_file(pack, size):
+    made = [record("first", b""), *archive(), record("long", bytes(500_000)), record("last", b"\x1f\x8b\x08" * 9)]
+    content = b"".join(map(pack, made))
+    found = divided(content, size)
+    assert [each for section in found for each in records_of(content, section)] == records_of(content)
+    assert len(found) == (1 if size == 1 << 30 else len(found)) > 0
+    assert len(found) > 20 or size > 1
+    assert sum(each.bytes for each in found) == len(content)
+    assert [each.stop for each in found[:-1]] == [each.start for each in found[1:]]
+
+
+def test_a_section_begins_only_where_a_member_holds_one_record():
+    one, two, three, four = (record(number, b"<p>" * 99) for number in range(4))
+    content = gzip.compress(one + two) + gzip.compress(b"") + gzip.compress(three) + b"\0" * 9 + gzip.compress(four)
+    found = divided(content, 1)
+    assert [(each.first, each.count) for each in found] == [(0, 2), (2, 1), (3, 1)]
+    assert [each for section in found for each in records_of(content, section)] == records_of(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"no record", gzip.compress(record(1, b"<p>")) * 9 + b"damage"])
+def test_a_damaged_file_has_no_sections(content):
+    assert divided(content, 1) == []

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -1314,3 +1315,26 @@ def test_values_of_a_record_are_utf8_where_its_header_is():
     for content in (data, data.decode().encode("latin-1")):
         (record,) = read_records(io.BytesIO(content), 9, Lost(BadFiles(), "x.warc"))
         assert record.fields["warc-target-uri"] == "https://a/é"
+
+
+def test_sections_of_a_file_have_its_pages_ids_and_counts(tmp_path):
+    source = Warc(data_dir=str(lc.samples.write_archive(tmp_path)))
+    whole = source.splits()["train"][0]
+    found = [dataclasses.replace(whole, section=each) for each in source.divide(whole, 50_000, tmp_path)]
+    assert len(found) > 3
+
+    def read_all(parts):
+        bad_files = BadFiles()
+        rows = [row for part in parts for table in source.read(part, bad_files) for row in table.to_pylist()]
+        return rows, bad_files.left_out, bad_files.encodings
+
+    assert read_all(found) == read_all([whole])
+    listed = [[str(each) for ids in source.list_ids(part) for each in ids] for part in (whole, *found)]
+    assert listed[0] == list(itertools.chain(*listed[1:]))
+
+
+def test_a_missing_file_has_no_sections(tmp_path):
+    source = Warc(data_files=str(tmp_path / "a.warc.gz"))
+    ((whole,),) = source.splits().values()
+    assert source.divides(whole)
+    assert source.divide(whole, 1, tmp_path) == []
