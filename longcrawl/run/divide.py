@@ -56,9 +56,8 @@ def divide(task: DivideTask) -> dict[str, Any]:
             sections = task.source.divide(task.part, task.size, unpacked_folder(task.marker))
     except NotYetError as reason:
         return {"not_yet": str(reason)}
-    counts = {"sections": [asdict(each) for each in sections], "inputs": [each.marked() for each in inputs]}
-    for each in counts["sections"]:
-        each["unpacked"] = Path(each["unpacked"]).name
+    listed = [asdict(each) | {"unpacked": Path(each.unpacked).name if each.unpacked else ""} for each in sections]
+    counts = {"sections": listed, "inputs": [each.marked() for each in inputs], "bytes": inputs[0].bytes}
     unpacked = [Path(each.unpacked) for each in sections if each.unpacked]
     Marker(task.marker, counts, Marker.entries(task.marker, unpacked)).write()
     return counts

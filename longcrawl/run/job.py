@@ -25,7 +25,7 @@ from functools import partial, reduce
 from itertools import pairwise, takewhile
 from operator import add
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.exchange import Engine
@@ -228,7 +228,7 @@ class _Job:
         with self.costs.measure(self.recipe.source.name, "divide") as cost:
             markers, sizes = [task.marker for task in tasks], [part.local_bytes(task.part) or 0 for task in tasks]
             given = self.folder, divide.divide, tasks, markers, self.engine
-            found = segments.do_once(*given, "divide", "files", sizes=sizes)
+            found = segments.do_once(*given, "divide", "files", sizes=sizes, progress="bytes")
             cost.disk = files.folder_bytes(self.work / divide.DIVIDED)
         self.parts, self.divided = divide.divided_parts(self.whole, tasks, found)
         self.groups = segments.group_inputs(len(self.parts), self.recipe.parts)
@@ -385,7 +385,8 @@ class _Job:
         markers = [task.marker for task in tasks]
         sizes = [self.sizes[number] for number in numbers]
         given = self.folder, run_part, tasks, markers, self.engine
-        results = segments.do_once(*given, names, "documents", sizes=sizes)
+        progress: Literal["parts", "bytes"] = "parts" if segment.number else "bytes"
+        results = segments.do_once(*given, names, "documents", sizes=sizes, progress=progress)
         for number, result in zip(numbers, results, strict=True):
             self.sizes[number] = part.amount_left(result)
         return results

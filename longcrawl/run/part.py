@@ -715,7 +715,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         "seconds": {"read": clock.seconds["read"], "stages": tally.clock.seconds, "keep": max(keep, 0.0)},
     }
     if task.segment.number == 0:
-        counts["inputs"] = [file.marked() for file in inputs]
+        counts |= {"inputs": [file.marked() for file in inputs], "bytes": local_bytes(task.part)}
         counts |= {} if read.characters is None else {"lengths": read.lengths.as_dict()}
     Marker(task.marker, counts, marked).write()
     return counts

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -61,10 +61,12 @@ def do_once(
     unit: str,
     *,
     sizes: Sequence[int] = (),
+    progress: Literal["parts", "bytes"] = "parts",
 ) -> list[dict[str, Any]]:
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
 
-    If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together.
+    If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together. The
+    progress bar counts tasks, or "bytes" if all sizes are known and are those of files, which tasks return as "bytes".
 
     Raises:
         DamagedWorkError: a marker was damaged after it was written.
@@ -77,7 +79,13 @@ def do_once(
         places.sort(key=lambda place: -sizes[place])
     waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
-    with progress_bar(total=len(tasks), initial=len(tasks) - len(waiting), desc=what, unit=" parts") as bar:
+    counts_bytes = progress == "bytes" and bool(sizes) and all(sizes)
+    scale: dict[str, Any] = {"unit": " parts"}
+    total, left = len(tasks), len(waiting)
+    if counts_bytes:
+        total, left = sum(sizes), sum(sizes[place] for place in places)
+        scale = {"unit": "B", "unit_scale": True}
+    with progress_bar(total=total, initial=total - left, desc=what, **scale) as bar:
         started = time.monotonic()
         for result in engine.tasks(function, waiting):
             if "not_yet" in result:
@@ -86,7 +94,7 @@ def do_once(
             amount += result.get("documents", 1) if unit == "documents" else 1
             rate = amount / max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
-            bar.update()
+            bar.update(result["bytes"] if counts_bytes else 1)
     if not_yet:
         raise still_open(sorted(not_yet), len(tasks), folder)
     bring(*markers)
