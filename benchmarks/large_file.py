@@ -41,7 +41,7 @@ WAYS = {"one part": 1 << 60, "sections": divide.LARGE}
 
 def make_file(folder: Path, given: str | None, megabytes: int, form: str) -> Path:
     base = Path(given or lc.samples.write_texts(folder / "base.jsonl", pages=2_000))
-    lines = [json.loads(line) for line in base.read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in base.read_text("utf-8").split("\n") if line]
     made = folder / "large.jsonl"
     with made.open("w", encoding="utf-8") as file:
         for copy in count():
@@ -52,7 +52,7 @@ def make_file(folder: Path, given: str | None, megabytes: int, form: str) -> Pat
         return made
     target = made.with_suffix(f".{form}")
     if form == "parquet":
-        texts = [json.loads(line)["text"] for line in made.read_text("utf-8").splitlines()]
+        texts = [json.loads(line)["text"] for line in made.read_text("utf-8").split("\n") if line]
         pq.write_table(pa.table({"text": texts}), target, row_group_size=1_000)
     else:
         target = made.with_suffix(".jsonl.gz")

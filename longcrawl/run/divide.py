@@ -23,7 +23,7 @@ FEW = 64
 MOST = 4_096
 """Number of sections up to which they have that size; of more data, each has a larger share."""
 DIVIDED = "divided"
-"""Folder in ``work`` for the sections of divided files, and key in the recorded inputs of a run for their names."""
+"""Folder in ``work`` for the divisions, and key in the recorded inputs of a run for the bytes of a section by part."""
 
 
 @dataclass(frozen=True)

@@ -437,13 +437,13 @@ def pin_inputs(
     folder: Path,
     recipe: Recipe,
     parts: Sequence[Part],
-    divided: Sequence[str],
+    divided: Mapping[str, int],
     stages: Mapping[str, str],
     indexes: Mapping[str, Any],
 ) -> None:
     """Record the inputs of a run; on resume, raise a RunError if inputs, indexes, data files or code changed.
 
-    ``divided`` names the parts that are divided. :func:`check_files` compares the contents of files.
+    ``divided`` has the bytes of a section of each part to divide. :func:`check_files` compares the contents of files.
     """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
@@ -452,7 +452,7 @@ def pin_inputs(
     if any(part.pieces for part in parts):
         found[GATHERED] = [len(part.each()) for part in parts]
     if divided:
-        found[DIVIDED] = list(divided)
+        found[DIVIDED] = dict(divided)
     pinned, versions = folder / WORK / INPUTS, libraries_used(recipe)
     if _any_done(folder) and (is_there(pinned) or _any_part_done(folder)):
         before = _pinned(folder)

@@ -192,7 +192,7 @@ class _Job:
         fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
         sizes = [part.local_bytes(each) for each in self.whole]
         to_divide = divide.divide_tasks(self.work, self.source, self.whole, sizes) if self.recipe.parts == 1 else []
-        divided = [task.part.name for task in to_divide]
+        divided = {task.part.name: task.size for task in to_divide}
         inputs.pin_inputs(self.folder, self.recipe, self.whole, divided, fingerprints, used)
         self._divide(to_divide)
         inputs.check_begun(self.folder, self.parts)

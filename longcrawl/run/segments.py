@@ -94,7 +94,7 @@ def do_once(
             amount += result.get("documents", 1) if unit == "documents" else 1
             rate = amount / max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
-            bar.update(result["bytes"] if counts_bytes else 1)
+            bar.update((result["bytes"] or 0) if counts_bytes else 1)  # a file may be gone by now
     if not_yet:
         raise still_open(sorted(not_yet), len(tasks), folder)
     bring(*markers)

@@ -15,6 +15,7 @@ from longcrawl.errors import RunError, SourceError
 from longcrawl.run import divide, job
 from longcrawl.run import part as parts_of_runs
 from longcrawl.run.engines.local import Local
+from longcrawl.run.engines.shared import Shared
 from longcrawl.run.recipe import load_recipe
 
 RECIPE = """
@@ -117,7 +118,7 @@ def test_a_stopped_run_is_finished_with_the_same_bytes(folder, tmp_path, small, 
     LEFT[0] = results
     with pytest.raises(KeyboardInterrupt):
         lc.run(recipe(folder), tmp_path / "stopped", engine=Stopped())
-    lc.run(recipe(folder), tmp_path / "stopped", num_proc=2)
+    lc.run(recipe(folder), tmp_path / "stopped", engine=Shared())
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
