@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from longcrawl.cli import commands
 from longcrawl.cli.commands import answer, app
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.sources import SOURCES
@@ -39,6 +40,7 @@ def test_inspect_shows_the_blocks_of_a_page(longcrawl, tmp_path):
     [(False, "\x1b[32m+ 0.93 in\x1b[0m\n\x1b[2m- 0.04 \\x1b out\x1b[0m\n"), (True, "+ 0.93 in\n- 0.04 \\x1b out\n")],
 )
 def test_blocks_are_coloured_on_a_terminal(capsys, monkeypatch, no_colour, shown):
+    monkeypatch.setitem(commands._asked, "json", False)  # an earlier command may have set it
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_colour:

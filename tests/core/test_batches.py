@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from datasets import Dataset, DatasetDict, IterableDatasetDict
 from datasets.table import InMemoryTable
+from small_pdf import small_pdf
 
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
@@ -32,6 +33,7 @@ TABLE = pa.table(
 )
 HTML = [f"<main><p>{text}</p></main>" if text != "short" else "" for text in TEXTS]
 PAGES = TABLE.append_column("html", [HTML]).drop_columns("text")
+FILES = TABLE.append_column("content", [[small_pdf(text) for text in TEXTS]]).drop_columns("text")
 RULES = dict.fromkeys((rule.name for rule in lc.text.SignalRules().rules()), None) | {"min_word_count": 50}
 """Of all rules of the release, those for which the documents carry a signal."""
 MADE = {
@@ -41,6 +43,7 @@ MADE = {
     "dependency_score": lc.long.DependencyScore("tiny", segment=8, window=80, pairs=9, device="cpu"),
     "exact_documents": lc.dedup.ExactDocuments(),
     "exact_substring": lc.dedup.ExactSubstring(30, unit="character"),
+    "extract_pdf": lc.text.ExtractPdf(),
     "extract_text": lc.text.ExtractText(engine="resiliparse"),
     "fast_text_classifier": lc.text.FastTextClassifier(str(model_file("lid.176")), "en", at_least=0.5),
     "fine_web_quality": lc.text.FineWebQuality(),
@@ -50,6 +53,7 @@ MADE = {
     "identify_language": lc.text.IdentifyLanguage(),
     "information_gain": lc.long.InformationGain("tiny", short_context=2, device="cpu"),
     "language": lc.text.Language(("en",)),
+    "length_mix": lc.tokens.LengthMix(long_tokens=3, long_share=0.95, on_few_short="keep"),
     "lexical_dependency": lc.long.LexicalDependency(window=1),
     "line_corrections": lc.text.LineCorrections(on_unknown_language="keep"),
     "listed_duplicates": lc.dedup.ListedDuplicates(),
@@ -100,7 +104,7 @@ def made(tmp_path_factory, tiny_models):
 
 
 def documents(stage):
-    return Dataset(PAGES if stage.looks_at == "html" else TABLE)
+    return Dataset({"html": PAGES, "content": FILES}.get(stage.looks_at, TABLE))
 
 
 def plain(value):

@@ -67,10 +67,13 @@ def rescue(data: bytes) -> bytes | None:
         if len(objects) > _MOST_OBJECTS:
             return None
         number, head = int(found[1]), data[found.end() : found.end() + _HEAD]
+        if number > len(data):  # more than there is room for: a table of all numbers would take too much memory
+            continue
         if b"/ObjStm" in head.partition(b"stream")[0]:
             objects.add(number, found.start(), b"")
             for index, (inner, dictionary) in enumerate(_compressed_objects(data, found.end(), head)):
-                objects.add_compressed(inner, number, index, dictionary)
+                if inner <= len(data):
+                    objects.add_compressed(inner, number, index, dictionary)
         else:
             stop = data.find(b"endobj", found.end(), found.end() + _DICTIONARY)
             body = data[found.end() : stop if stop >= 0 else found.end() + _DICTIONARY]

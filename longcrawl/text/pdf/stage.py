@@ -84,7 +84,7 @@ class ExtractPdf(Edit):
         ``pages``, ``pages_read``, ``pages_scanned``, ``pages_garbled``, ``pages_blank``: int32.
         ``ocr_pages``: list of int32, the scanned and garbled pages, counted from 1.
         ``pdf_partial``: why text may be missing, or null: "cut" by the crawler, "rescued" without its end, or the limit
-            that was reached: "pages", "characters", "time", "memory", or "failures" of pages in a row.
+            that was reached: "pages", "characters", "time" or "memory"; "failures" if pages could not be read.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
         ``pdf_restricted``: whether the owner of the file forbids the extraction of text.
         ``pdf_producer``: the program that made the file.
@@ -247,7 +247,7 @@ class ExtractPdf(Edit):
             "pages_garbled": read.count("garbled"),
             "pages_blank": read.count("blank"),
             "ocr_pages": [] if self.on_scanned == "drop" else read.for_ocr,
-            "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped,
+            "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped or read.failures,
             "pdf_encrypted": read.encrypted,
             "pdf_restricted": read.restricted,
             "pdf_producer": read.producer,
@@ -320,6 +320,11 @@ class ReadPdf:
     def inked(self) -> int:
         """Number of pages with text or an image."""
         return self.count("text", "scan", "garbled")
+
+    @property
+    def failures(self) -> str | None:
+        """The word "failures" if a page could not be read, else None."""
+        return "failures" if "failed" in self.kinds else None
 
     @property
     def for_ocr(self) -> list[int]:
