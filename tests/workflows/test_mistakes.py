@@ -74,7 +74,10 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("run quickstrat --out out", r"or the path of a .yaml file\. Did you mean 'quickstart'\?$"),
         ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: type `longcrawl init ok.jsonl` for a first recipe"),
         ("stages min_char", r"stage 'min_char' is unknown; did you mean 'min_chars', .*`longcrawl stages` lists"),
-        ("verify ok.jsonl", r"ok.jsonl is not a token shard, whose name ends in .ds, .bin, .npy or .parquet: check the path"),
+        (
+            "verify ok.jsonl",
+            r"ok.jsonl is not a token shard, whose name ends in .ds, .bin, .npy or .parquet: check the path",
+        ),
         ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
         ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
         (
