@@ -1,4 +1,4 @@
-"""How well and how fast ``extract_pdf`` reads PDF files, beside pdftotext and PyMuPDF if they are installed.
+"""Measure how well and how fast ``extract_pdf`` reads PDF files, beside pdftotext and PyMuPDF if they are installed.
 
     LONGCRAWL_DATA=FOLDER python benchmarks/pdf.py [--parts quality speed …] [--pymupdf PYTHON] [--rounds 3]
         [--cuts 60] [--mutated 120] [--seed 0]
@@ -105,7 +105,7 @@ def scores(text: str, truth: str) -> tuple[float, float]:
 
 
 class Result(NamedTuple):
-    """What the stage makes of a file."""
+    """Result of the stage for a file."""
 
     text: str
     rule: str | None

@@ -172,7 +172,7 @@ INPUTS = {
     "refinedweb-multilingual": "archives",
     "longmino": "texts",
 }
-"""What each recipe reads; ``pdf.py`` has the cost of PDFs, for ``finepdfs``."""
+"""Input of each recipe; ``pdf.py`` has the cost of PDFs, for ``finepdfs``."""
 TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",), "release": ("tokenize",), "": ()}
 
 

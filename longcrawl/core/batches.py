@@ -93,6 +93,14 @@ def has_content(schema: pa.Schema) -> bool:
     return any(kind in (pa.binary(), pa.large_binary(), pa.binary_view()) for kind in kinds)
 
 
+def has_values(documents: pa.Table, name: str) -> list[bool]:
+    """Return for each document whether it has a value in a column, which may be missing."""
+    if name not in documents.column_names:
+        return [False] * documents.num_rows
+    found: list[bool] = pc.is_valid(documents[name]).to_pylist()
+    return found
+
+
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
     """Count the code points of each text; return None if there is no text yet, or it is not extracted yet."""
     if "text" not in documents.column_names or "html" in documents.column_names or has_content(documents.schema):

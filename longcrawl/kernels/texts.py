@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import SPACE
 from longcrawl.kernels.compiling import compiled
@@ -130,6 +131,15 @@ def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array
         return pc.cast(texts, pa.large_string())
     except pa.ArrowInvalid as error:
         raise StageError(f"the column {name!r} is damaged ({error}); decode the bytes as UTF-8 again") from error
+
+
+def given_texts(table: pa.Table, needed_by: str) -> tuple[list[str | None], pa.DataType]:
+    """Return the texts of documents before an extraction, and the type of the column ``text`` that it makes."""
+    if "text" not in table.column_names:
+        return [None] * table.num_rows, pa.large_string()
+    texts = column(table, "text", needed_by)
+    kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
+    return valid_texts(texts, needed_by).to_pylist(), kind
 
 
 def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

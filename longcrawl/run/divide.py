@@ -106,11 +106,11 @@ def known_inputs(marker: Path | None, part: Part) -> list[InputFile]:
     return [InputFile.from_mark(mark) for mark in found.content["inputs"]]
 
 
-def check_divided(known: Sequence[InputFile], read: Sequence[InputFile], run: Path) -> None:
-    """Raise a RunError if a file is not the one that was divided."""
+def check_same(known: Sequence[InputFile], read: Sequence[InputFile], done: str) -> None:
+    """Raise a RunError if a file has changed since something was ``done``, such as "RUN divided it"."""
     for before, now in zip(known, read, strict=False):
         if before.as_dict() != now.as_dict():
             raise RunError(
-                f"{now.file} has changed since {run} divided it. Restore it and type the same command again, or type "
+                f"{now.file} has changed since {done}. Restore it and type the same command again, or type "
                 "it with another --out folder"
             )

@@ -45,7 +45,7 @@ from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.analysis import Lengths
-from longcrawl.run.divide import check_divided, known_inputs
+from longcrawl.run.divide import check_same, known_inputs
 from longcrawl.run.manifest import INPUTS, WORK
 from longcrawl.run.recipe import Recipe
 from longcrawl.sources.files import InputFile, reading
@@ -322,7 +322,7 @@ def list_ids(task: IdTask) -> dict[str, Any]:
             hashes = [hash_ids(ids) for ids in _listed(task.source, task.part)]
     except NotYetError as reason:
         return {"not_yet": str(reason)}
-    check_divided(known, inputs, task.work.parent)
+    check_same(known, inputs, f"{task.work.parent} divided it")
     file = write_hashes(task.work, task.number, hashes)
     counts = {"documents": sum(map(len, hashes)), "inputs": [each.marked() for each in inputs]}
     Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
@@ -394,12 +394,8 @@ def kept_marker(work: Path) -> Path:
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
     """Raise a RunError if the files of a part have changed since "keep_first" listed their ids."""
     listed = Marker.read(_file(work, number, "json"))
-    for before, now in zip(listed.content["inputs"] if listed else (), read, strict=False):
-        if InputFile.from_mark(before).as_dict() != now.as_dict():
-            raise RunError(
-                f"{now.file} has changed since {work.parent} listed its ids. Restore it and type the same command "
-                "again, or type it with another --out folder"
-            )
+    known = map(InputFile.from_mark, listed.content["inputs"] if listed else ())
+    check_same([*known], read, f"{work.parent} listed its ids")
 
 
 def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, begun: bool) -> RunError:
@@ -694,7 +690,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                 _write_rows(pa.concat_tables([SCHEMA.empty_table(), *tally.queued[queue]]), task.folder / queue / name)
             with clock.measure("read"):
                 input_files.close()
-            check_divided(known, inputs, task.folder)
+            check_same(known, inputs, f"{task.folder} divided it")
             if task.keeps_first:
                 check_unchanged(work, task.number, inputs)
             beside = (removals, edited, *(task.folder / queue / name for queue in QUEUES))

@@ -329,7 +329,7 @@ class Text(sources.Source):
     def divide(self, part: sources.Part, size: int, folder: Path) -> Sequence[sources.Section]:
         """Divide a file at line ends or between row groups.
 
-        There is no section of an array, of a damaged file, or of one that is binary or not in UTF-8 by its first bytes.
+        Arrays, damaged files, and files that seem binary or not in UTF-8 by their first bytes have no sections.
         """
         if self._kind(part.name) == ".parquet":
             return divide_rows(part.files[0], size)

@@ -617,7 +617,7 @@ def _words(plan: Plan) -> Iterator[str]:
 
 
 def what_narrows(figures: Mapping[str, Estimate | None]) -> Iterator[str]:
-    """Yield a sentence about the figures whose interval is wide, if there are any."""
+    """Yield a sentence about figures with a wide interval, if there are any."""
     wide = [name for name, each in figures.items() if each is not None and each.high > _WIDE * max(each.low, 1e-9)]
     if wide:
         yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): more --parts and --documents"

@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import has_values
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
-from longcrawl.kernels.texts import check_not_masked, valid_texts
+from longcrawl.kernels.texts import check_not_masked, given_texts, valid_texts
 from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
 from longcrawl.text.extract.explain import PageExplanation, explain_page
 from longcrawl.text.extract.pool import Extracted, WorkerSettings, extract_pages
@@ -304,7 +305,7 @@ class ExtractText(Edit):
             )
         check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")
-        given, kind = _given_texts(table)
+        given, kind = given_texts(table, self.name)
         sizes = pc.binary_length(pages)
         chosen = np.asarray(pc.fill_null(pc.less_equal(sizes, self.max_bytes), False))
         extracted = self._extract(pages, chosen)
@@ -316,7 +317,7 @@ class ExtractText(Edit):
                 texts[row] = fill_in(text, pages[row].as_buffer().to_pybytes())
         formatted = [
             text if text is None or is_pdf else format_text(text, self.urls, self.max_newlines)
-            for text, is_pdf in zip(texts, _are_pdfs(table), strict=True)
+            for text, is_pdf in zip(texts, has_values(table, "page_offsets"), strict=True)
         ]
         made = with_column(table.drop_columns("html"), "text", pa.array(formatted, kind))
         if self.metadata:
@@ -375,20 +376,3 @@ def _with_metadata(table: pa.Table, pages: pa.Array, chosen: npt.NDArray[np.bool
     for name in Metadata._fields:
         table = table.append_column(name, pa.array([getattr(each, name) for each in read], pa.string()))
     return table
-
-
-def _are_pdfs(table: pa.Table) -> list[bool]:
-    """Return for each document whether its text is that of the pages of a PDF."""
-    if "page_offsets" not in table.column_names:
-        return [False] * table.num_rows
-    are: list[bool] = pc.is_valid(table["page_offsets"]).to_pylist()
-    return are
-
-
-def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
-    """Return the texts given without a page, and the type of the column ``text``."""
-    if "text" not in table.column_names:
-        return [None] * table.num_rows, pa.large_string()
-    texts = column(table, "text", ExtractText.name)
-    kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
-    return valid_texts(texts, ExtractText.name).to_pylist(), kind

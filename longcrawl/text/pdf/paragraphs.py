@@ -37,9 +37,8 @@ class Paragraphs:
         self._vocabulary: Counter[str] = Counter()
         self._open: list[str] = []
         """Pieces of the last page that has text."""
-        self._blank_before = 0
         self._blank_after = 0
-        """Pages without text before the open page, if it is the first one with text, and after it."""
+        """Pages without text after the open page."""
         self._last: Line | None = None
         self._is_full = False
         """Whether the last line ends at the right edge, so that its paragraph may continue."""

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.batches import document_ids
+from longcrawl.core.batches import document_ids, has_values
 from longcrawl.core.queues import FROM_OCR, OCR, REFETCH, SCHEMA, Counts, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.kernels.texts import check_not_masked, valid_texts
+from longcrawl.kernels.texts import check_not_masked, given_texts
 from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
 from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_files
 
@@ -154,7 +154,7 @@ class ExtractPdf(Edit):
             )
         check_not_masked(table, self.name)
         contents = _contents(table)
-        given, kind = _given_texts(table)
+        given, kind = given_texts(table, self.name)
         read, joined = self._joined(table, self._read(contents))
         texts = [text if each is None else each.text for text, each in zip(given, read, strict=True)]
         made = with_column(table.drop_columns("content"), "text", pa.array(texts, kind))
@@ -164,7 +164,7 @@ class ExtractPdf(Edit):
         ]
         for name, column_type in columns.items():
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
-        pages = zip(texts, _are_pages(table), strict=True)
+        pages = zip(texts, has_values(table, "html"), strict=True)
         lengths = pa.array([None if is_page else len(text or "") for text, is_page in pages], pa.int64())
         return made, self._checks(pc.binary_length(contents), read, lengths)
 
@@ -407,23 +407,6 @@ def _contents(table: pa.Table) -> pa.Array:
     raise StageError(
         f"extract_pdf needs a column 'content' of binary values, this one is {contents.type}: give the bytes of files"
     )
-
-
-def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
-    """Return the texts given without a file, and the type of the column ``text``."""
-    if "text" not in table.column_names:
-        return [None] * table.num_rows, pa.large_string()
-    texts = column(table, "text", ExtractPdf.name)
-    kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
-    return valid_texts(texts, ExtractPdf.name).to_pylist(), kind
-
-
-def _are_pages(table: pa.Table) -> list[bool]:
-    """Return for each document whether it has HTML."""
-    if "html" not in table.column_names:
-        return [False] * table.num_rows
-    are: list[bool] = pc.is_valid(table["html"]).to_pylist()
-    return are
 
 
 def _are_cut(table: pa.Table) -> list[bool]:
