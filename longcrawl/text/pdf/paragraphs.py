@@ -20,6 +20,8 @@ _ITEM = re.compile(r"[•◦▪–*·]\s|\(?\d{1,3}[.)]\s")  # noqa: RUF001  # t
 _LONGEST_WORD = 100
 _MOST_WORDS = 200_000
 """Distinct words of a document that are counted. Only known words are counted beyond."""
+_MOST_ON_DEMAND = 1_000_000
+"""Characters that are held, or searched for single words, until all words of the pages so far are counted."""
 _LEFT_EDGE = 40.0
 """Points within which lines have one left edge: those of a column, indented or not."""
 
@@ -35,6 +37,12 @@ class Paragraphs:
         self._joins_hyphens = hyphens == "join"
         self._page_break = page_break
         self._vocabulary: Counter[str] = Counter()
+        self._uncounted: list[str] = []
+        """Lower-cased text of the pages whose words are not in the vocabulary."""
+        self._on_demand = 0
+        """Characters of these pages, and those that were searched."""
+        self._compounds: set[str] = set()
+        """Words with hyphens on these pages."""
         self._open: list[str] = []
         """Pieces of the last page that has text."""
         self._blank_after = 0
@@ -47,13 +55,29 @@ class Paragraphs:
         """Count the words of a page, which decide about hyphens of this and later pages."""
         if not self._joins_hyphens:
             return
-        texts = [line.text for line in lines]
-        ascii_text = "\n".join(filter(str.isascii, texts)).lower()
-        words = _ascii_words(ascii_text)
-        words += _WORD.findall("\n".join(filterfalse(str.isascii, texts)).lower())
-        if len(self._vocabulary) > _MOST_WORDS:
-            words = [word for word in words if word in self._vocabulary]
-        self._vocabulary.update(words)
+        for line in lines:
+            if "-" in line.text:
+                hyphenated = [word for word in line.text.lower().split() if "-" in word]
+                self._compounds.update(_WORD.findall(" ".join(hyphenated)))
+        text = "\n".join([line.text for line in lines]).lower()
+        self._uncounted.append(text)
+        self._on_demand += len(text)
+        if self._on_demand > _MOST_ON_DEMAND:
+            self._fill_vocabulary()
+
+    def _fill_vocabulary(self) -> None:
+        for text in self._uncounted:
+            words = _words(text)
+            if len(self._vocabulary) > _MOST_WORDS:
+                words = [word for word in words if word in self._vocabulary]
+            self._vocabulary.update(words)
+        self._uncounted, self._on_demand, self._compounds = [], 0, set()
+
+    def _count(self, word: str) -> int:
+        """Return how often a word occurs on the pages so far."""
+        found = [text for text in self._uncounted if word in text]
+        self._on_demand += sum(map(len, found))
+        return self._vocabulary[word] + sum([_words(text).count(word) for text in found])
 
     def add(self, lines: list[Line]) -> Iterator[str]:
         """Add the lines of a page; yield the texts of the pages that are finished."""
@@ -110,18 +134,25 @@ class Paragraphs:
         first, second = _LAST_PART.search(last[-_LONGEST_WORD:-1]), _FIRST_PART.match(text)
         if first is None or second is None:
             return False
-        one, other = first[0].lower(), second[0].lower()
-        is_compound = self._vocabulary[f"{one}-{other}"] > self._vocabulary[one + other]
-        keeps = last[-1] in _VISIBLE_HYPHENS and (text[0].isupper() or is_compound)
+        keeps = last[-1] in _VISIBLE_HYPHENS and (text[0].isupper() or self._is_compound(first[0], second[0]))
         before[-1] = before[-1][:-1] + ("-" if keeps else "")
         return True
 
+    def _is_compound(self, first: str, second: str) -> bool:
+        """Return whether two parts of a word are written with a hyphen more often than without one."""
+        compound = f"{first}-{second}".lower()
+        # Few are, and only these cost a count.
+        is_known = compound in self._compounds or compound in self._vocabulary
+        return is_known and self._count(compound) > self._count(compound.replace("-", ""))
 
-def _ascii_words(text: str) -> list[str]:
-    """Return what ``_WORD`` finds in lower-cased ASCII text, several times as fast."""
+
+def _words(text: str) -> list[str]:
+    """Return what ``_WORD`` finds in lower-cased text, several times as fast in lines of ASCII characters."""
+    lines = text.split("\n")
     # Single hyphens between letters remain.
-    spaced = f" {text.translate(_NOT_IN_WORDS)} ".replace("--", "  ").replace(" -", "  ").replace("- ", "  ")
-    return spaced.split()
+    spaced = f" {' '.join(filter(str.isascii, lines)).translate(_NOT_IN_WORDS)} "
+    spaced = spaced.replace("--", "  ").replace(" -", "  ").replace("- ", "  ")
+    return spaced.split() + _WORD.findall("\n".join(filterfalse(str.isascii, lines)))
 
 
 def _right_edges(lines: list[Line]) -> dict[int, float]:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longcrawl.text.pdf import paragraphs
 from longcrawl.text.pdf.lines import Line
-from longcrawl.text.pdf.paragraphs import _WORD, Paragraphs, _ascii_words
+from longcrawl.text.pdf.paragraphs import _WORD, Paragraphs, _words
 
 
 def lines_of(*texts: str, width: float = 300, top: float = 700, size: float = 10, left: float = 50) -> list[Line]:
@@ -18,12 +19,12 @@ def lines_of(*texts: str, width: float = 300, top: float = 700, size: float = 10
 
 
 def pages_of(*pages: list[Line], hyphens: str = "join", page_break: str = "\n\n") -> list[str]:
-    paragraphs = Paragraphs(hyphens, page_break)
+    joined = Paragraphs(hyphens, page_break)
     texts = []
     for page in pages:
-        paragraphs.count_words(page)
-        texts += paragraphs.add(page)
-    return [*texts, *paragraphs.end()]
+        joined.count_words(page)
+        texts += joined.add(page)
+    return [*texts, *joined.end()]
 
 
 def text_of(*texts: str, **settings) -> str:
@@ -103,9 +104,20 @@ def test_each_page_has_a_text_and_no_letter_is_lost(pages):
     assert [each for each in "".join(found) if each.isalpha()] == letters
 
 
-@given(st.text("ab- -1_.\n\x1c\t", max_size=20))
-def test_words_of_ascii_text_are_those_of_the_expression(text):
-    assert _ascii_words(text) == _WORD.findall(text)
+@given(st.text("ab- -1_.\n\x1c\t\u00e9", max_size=20))
+def test_words_are_those_of_the_expression(text):
+    assert sorted(_words(text)) == sorted(_WORD.findall(text))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["a co-op", "coop", "co-", "op|", "coop co-op", "Co-"]), max_size=4), max_size=6)
+)
+def test_words_counted_at_once_decide_as_those_counted_on_demand(pages):
+    made = [lines_of(*page) for page in pages]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paragraphs, "_MOST_ON_DEMAND", 0)
+        at_once = pages_of(*made)
+    assert pages_of(*made) == at_once
 
 
 def test_words_of_lines_with_other_letters_are_counted_as_well():
