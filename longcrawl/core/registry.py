@@ -156,6 +156,8 @@ class Configured:
     """Base of dataclasses whose fields are the settings of a stage or an output."""
 
     name: ClassVar[str]
+    omitted_defaults: ClassVar[tuple[str, ...]] = ()
+    """Fields that settings lack while they have their default: recipes without them keep their digests."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
@@ -207,8 +209,13 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:
-    """Return the fields of a configuration as YAML-ready values, in declaration order."""
-    return {field.name: plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
+    """Return the fields of a configuration as YAML-ready values, in declaration order, without ``omitted_defaults``."""
+    omitted = getattr(instance, "omitted_defaults", ())
+    return {
+        field.name: plain(getattr(instance, field.name))
+        for field in dataclasses.fields(instance)
+        if field.init and not (field.name in omitted and getattr(instance, field.name) == _default(field))
+    }
 
 
 def plain(value: Any) -> Any:

@@ -248,6 +248,8 @@ class Source(ABC):
     homepage: ClassVar[str] = "https://huggingface.co/docs/datasets"
     license: ClassVar[str] = "unknown"
     """Licence of the documents, shown in ``dataset.info``."""
+    omitted_defaults: ClassVar[tuple[str, ...]] = ()
+    """Fields that settings lack while they have their default: recipes without them keep their digests."""
     on_bad_files: OnBadFiles
     storage_options: StorageOptions
 

@@ -240,15 +240,12 @@ class ExactDocuments(EqualHashes):
 
     copies_share = "text"
     code_version: ClassVar[str] = "2"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("column",)
 
     @property
     def same(self) -> str:  # type: ignore[override]  # a constant in the other stages
         """Rule of the removed documents."""
         return f"same_{self.column}"
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``column`` only if it is not ``text``."""
-        return {name: value for name, value in super().settings().items() if (name, value) != ("column", "text")}
 
     def prepare(self) -> None:
         """Open the indexes and compile the kernels."""

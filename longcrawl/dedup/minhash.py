@@ -122,6 +122,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
     code_version: ClassVar[str] = "2"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("max_characters",)
     only_with: ClassVar[Conditions] = MappingProxyType({"on_large_cluster": {"max_cluster": None}})
 
     def __post_init__(self) -> None:
@@ -170,11 +171,6 @@ class MinHash(TokenizerStage, NearDuplicates):
     def from_signatures(column: str = "signature_sim0.8", **fields: Any) -> MinHashSignatures:
         """Return a stage that uses the signatures published with RedPajama-V2; no text is read."""
         return MinHashSignatures(column, **fields)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``max_characters`` only if it is set."""
-        unset = {"max_characters"} if self.max_characters is None else set()
-        return {name: value for name, value in super().settings().items() if name not in unset}
 
     @property
     def permutations(self) -> int:

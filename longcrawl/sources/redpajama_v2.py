@@ -679,6 +679,7 @@ class RedPajamaV2(sources.Source):
 
     homepage: ClassVar[str] = "https://huggingface.co/datasets/togethercomputer/RedPajama-Data-V2"
     license: ClassVar[str] = "common-crawl-terms-of-use, https://commoncrawl.org/terms-of-use"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("fetch_documents",)
 
     data_dir: str = PUBLIC_RELEASE
     snapshots: tuple[str, ...] = ()
@@ -707,13 +708,6 @@ class RedPajamaV2(sources.Source):
             raise SourceError(
                 f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']"
             )
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``fetch_documents`` only if it is not the default."""
-        settings = super().settings()
-        if self.fetch_documents == "always":
-            del settings["fetch_documents"]
-        return settings
 
     @property
     def _line_signals(self) -> tuple[str, ...]:

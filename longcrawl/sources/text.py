@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -236,6 +236,7 @@ class Text(sources.Source):
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
     storage_options: sources.StorageOptions = None
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("format", "file_field", "encoding")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,12 +257,6 @@ class Text(sources.Source):
             )
         if self._holds_files and CONTENT.name in self.fields:
             raise SourceError(f"text.fields names {CONTENT.name!r}, the column of the bytes: leave it out")
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; some only if they are not the default."""
-        defaults = {"format": "auto", "file_field": None, "encoding": "utf-8"}
-        unset = [name for name, default in defaults.items() if getattr(self, name) == default]
-        return {name: value for name, value in super().settings().items() if name not in unset}
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""

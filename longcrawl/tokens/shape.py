@@ -68,6 +68,7 @@ class Windows(Rewrite):
     overlap_size: int = 0
     end_of_text: int | None = None
     overlap_probability: float = 1.0
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("overlap_probability",)
     rewrites = "tokens"
     looks_at = "tokens"
 
@@ -78,11 +79,6 @@ class Windows(Rewrite):
             raise StageError(f"windows.end_of_text is a token id, 0 or more, got {self.end_of_text}")
         if not 0 <= self.overlap_probability <= 1:
             raise StageError(f"windows.overlap_probability is from 0 to 1, got {self.overlap_probability}")
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``overlap_probability`` only if it is not 1."""
-        left_out = {"overlap_probability"} if self.overlap_probability == 1 else set()
-        return {name: value for name, value in super().settings().items() if name not in left_out}
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the table with the column ``windows``."""

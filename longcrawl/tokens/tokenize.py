@@ -137,6 +137,7 @@ class Tokenize(TokenizerStage, Rewrite):
     rewrites = "tokens"
     looks_at = "tokens"
     code_version: ClassVar[str] = "2"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("end_of_text", "train_documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,14 +151,6 @@ class Tokenize(TokenizerStage, Rewrite):
                 f"tokenize.train_documents is {self.train_documents} with the tokenizer {self.tokenizer!r}: "
                 f"take 1 or more with {_TRAINED!r}, else null"
             )
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``end_of_text`` and ``train_documents`` only if set."""
-        settings = super().settings()
-        for name in ("end_of_text", "train_documents"):
-            if settings[name] is None:
-                del settings[name]
-        return settings
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Replace ``text`` with ``tokens`` and ``n_tokens``."""

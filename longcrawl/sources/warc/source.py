@@ -350,6 +350,7 @@ class Warc(sources.Source):
     """
 
     homepage: ClassVar[str] = "https://iipc.github.io/warc-specifications/"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("binary", "digests")
 
     data_dir: str | None = None
     data_files: DataFiles = None
@@ -384,8 +385,8 @@ class Warc(sources.Source):
         sources.check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``digests``, ``binary`` and those for lists only if they are used."""
-        unset = ("digests",) * self.digests + ("binary",) * (not self.binary) + _OF_LISTS * (not self.paths)
+        """Return the fields as YAML-ready values; those for lists only if there are lists."""
+        unset = () if self.paths else _OF_LISTS
         return {name: value for name, value in super().settings().items() if name not in unset}
 
     def __getstate__(self) -> dict[str, Any]:

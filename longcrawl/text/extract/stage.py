@@ -235,6 +235,7 @@ class ExtractText(Edit):
 
     rewrites = "text"
     code_version: ClassVar[str] = "6"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("metadata",)
     only_with: ClassVar[Conditions] = MappingProxyType(
         {
             "favor": {"engine": ("trafilatura", "blocks")},
@@ -274,11 +275,6 @@ class ExtractText(Edit):
         pages = "WCXB's development half (Murrough-Foley/web-content-extraction-benchmark)"
         about = {"about": f"model of extract_text, trained on {pages}", "licence": "CC-BY-4.0"}
         return {MODEL.name: about | {"sha256": content_digest(str(MODEL))}}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``metadata`` only if set."""
-        left_out = set() if self.metadata else {"metadata"}
-        return {name: value for name, value in super().settings().items() if name not in left_out}
 
     def prepare(self) -> None:
         """Start a worker, or load the model.
