@@ -1,6 +1,7 @@
 """Kernels: functions that numba compiles on their first call and caches on disk.
 
-Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel, in numba's usual
+Importing a module that defines kernels imports neither numba nor llvmlite. Without numba, as where only feeds are
+installed, a kernel runs as Python: the same result, slowly. The files of a kernel, in numba's usual
 cache, are named after a digest of everything that determines its machine code: its code, the kernels and intrinsics
 that it calls, and the constants that any of them use. ``tests/kernels/test_compiling.py`` checks the private names of
 numba that are used: the option ``_nrt`` and ``numba.core.event``.
@@ -12,6 +13,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, update_wrapper
+from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from threading import local
@@ -109,7 +111,7 @@ class Kernel:
 
     def is_missing(self) -> bool:
         """Return whether machine code can be cached, but none of this kernel is."""
-        folder = self._entry.stats.cache_path
+        folder = self._entry.stats.cache_path if _has_numba() else ""
         return bool(folder) and not any(Path(folder).glob(f"*.{self._kept_name}-*.nbi"))
 
     @cached_property
@@ -119,6 +121,8 @@ class Kernel:
 
     @cached_property
     def _entry(self) -> Any:
+        if not _has_numba():
+            return _interpreted(self.py_func)
         _watch_compiler()
         try:
             return self._dispatcher(self._kept_name, cache=True)
@@ -187,6 +191,24 @@ class _Watcher:
 
 
 _ours = WeakSet[Any]()
+
+
+@cache
+def _has_numba() -> bool:
+    if find_spec("numba") is not None:
+        return True
+    show("numba is not installed, so feeds run as Python, more slowly: pip install numba", error=True)
+    return False
+
+
+def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel's function for Python, in which integers wrap around as in machine code."""
+
+    def run(*arguments: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return function(*arguments)
+
+    return run
 
 
 @cache
