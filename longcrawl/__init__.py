@@ -28,11 +28,9 @@ if TYPE_CHECKING:
         analysis,
         clusters,
         contamination,
-        funnel,
         inspect,
         page_blocks,
         queue,
-        removal_rates,
         why,
     )
     from longcrawl.publish.report.page import write_report
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from longcrawl.run.card.write import Card, card
     from longcrawl.run.first_recipe import first_recipe
     from longcrawl.run.job import preview_run, run
-    from longcrawl.run.manifest import RunSummary
+    from longcrawl.run.manifest import RunSummary, funnel, removal_rates
     from longcrawl.run.plan import ClusterPlan, Plan, plan, plan_cluster
     from longcrawl.run.recipe import Recipe, load_recipe, recipes
     from longcrawl.run.takedown import Takedown, takedown

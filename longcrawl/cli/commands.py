@@ -35,6 +35,8 @@ GROUPS = {
 """Commands by what a user does with them, in the order of ``longcrawl --help``."""
 BRIEF = {"recipes", "stages", "sources", "outputs", "funnel", "why", "inspect"}
 """Commands that end before garbage matters: without collecting it they take a tenth less time."""
+WITHOUT_ARROW = {"recipes", "funnel", "verify"}
+"""Commands that may end without an Arrow table, so that nothing imports pyarrow for them in advance."""
 
 
 def option(about: str, *spellings: str, **settings: Any) -> Any:
@@ -120,7 +122,8 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
             os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
         if verbose:
             logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-        leave_pandas_out()
+        if function.__name__ not in WITHOUT_ARROW:
+            leave_pandas_out()
         if function.__name__ not in BRIEF:
             gc.freeze()
             gc.enable()

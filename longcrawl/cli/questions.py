@@ -17,6 +17,7 @@ from longcrawl.cli.commands import (
     app,
     argument,
     file_option,
+    leave_pandas_out,
     new_app,
     option,
     set_option,
@@ -169,12 +170,16 @@ def verify(
     end_of_text: EndOfText = None,
     vocabulary_size: VocabularySize = None,
     overrides: Annotated[list[str] | None, set_option("Setting of their format, such as reading.token_size=4.")] = None,
+    *,
+    quick: Annotated[bool, option("Only check that every file is there and has its size.", "--quick")] = False,
 ) -> None:
     """Check every file against its checksum.
 
     Original LongCrawl64 data and token shards have no checksums: their contents are checked. The exit code is 1 if
     there are problems.
     """
+    if not quick:
+        leave_pandas_out()
     named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     settings = {name: value for name, value in named.items() if value is not None}
     if overrides:
@@ -184,7 +189,7 @@ def verify(
         if given["writing"]:
             raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
         settings |= given["reading"]
-    verification = lc.verify(path, shard_format, **settings)
+    verification = lc.verify(path, shard_format, check="sizes" if quick else "contents", **settings)
     answer(verification)
     if verification.problems:
         raise typer.Exit(1)

@@ -3,16 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from longcrawl.core.counts import Counts, EditCounts, add_counts, add_edits, describe
 from longcrawl.core.display import BAR, Cell, Code, Column, Table, Tabular, share_table
-from longcrawl.core.ledger import EditCounts, add_edits
-from longcrawl.core.queues import Counts, add_counts, describe
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import RecipeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_VALUES = 20
 """Maximum number of values listed in a table; the funnel has all."""
@@ -228,10 +227,12 @@ def value_tables(funnel: Funnel) -> list[Table]:
     ]
 
 
-def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str, int]]:
+def count_values(documents: "pa.Table", column: str | None) -> dict[str, dict[str, int]]:
     """Count documents by the values of a column, see :attr:`FunnelRow.values`; return {} if ``column`` is None."""
     if column is None:
         return {}
+    import pyarrow.compute as pc
+
     counts = pc.value_counts(documents[column]).to_pylist()
     return add_values([{column: {each["values"] or "": each["counts"]}} for each in counts] or [{column: {}}])
 

@@ -6,7 +6,7 @@ The ledger has one row per removed document, the edit ledger one per changed pla
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from longcrawl.core.counts import TAG, EditCounts, RuleEdits
 from longcrawl.core.display import Column, Table, Tabular, counted, figure
-from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, edit_rows, leaves_text, list_by_document
+from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, edit_rows, leaves_text, list_by_document
 from longcrawl.core.stages import REMOVAL_SCHEMA, VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.core.word_diff import WordDiff, diff_words
 from longcrawl.errors import LedgerError, as_lines, one_line, unreadable
@@ -29,9 +30,6 @@ from longcrawl.io.stored_tables import DAMAGED, chosen_rows, scan_tables, table_
 if TYPE_CHECKING:
     from datasets import Dataset
 
-
-EDITS = "edits"
-"""Directory of the edit ledger in a run."""
 
 ROWS = 1 << 16
 """Rows collected in memory for one row group, about 10 MB."""
@@ -50,58 +48,6 @@ _VERDICT = "verdict of this edit: "
 _PLACES = "places of this edit"
 """Temporary columns of a crawl's documents, until their contents are moved to the ledgers."""
 _FIELDS = list(PLACE_SCHEMA)[1:]
-
-
-class RuleEdits(NamedTuple):
-    """Counts of the edits by one rule of a stage."""
-
-    places: int
-    touched: int
-    """Characters or tokens that were cut, replaced or masked."""
-    removed: int
-
-
-@dataclass(frozen=True)
-class EditCounts:
-    """Counts of the edits by one stage, including edits of documents that it or a later stage removed."""
-
-    documents: int
-    unit: str
-    """Unit of the counts: "characters" or "tokens"."""
-    rules: Mapping[str, RuleEdits]
-
-    @property
-    def removed(self) -> int:
-        """Decrease in characters or tokens."""
-        return sum(rule.removed for rule in self.rules.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON-ready values, the inverse of :meth:`from_dict`."""
-        rules = {rule: counts._asdict() for rule, counts in self.rules.items()}
-        return {"documents": self.documents, "unit": self.unit, "rules": rules}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "EditCounts":
-        """Restore counts from the values of :meth:`as_dict`."""
-        rules = {rule: RuleEdits(**counts) for rule, counts in values["rules"].items()}
-        return cls(values["documents"], values["unit"], rules)
-
-    @property
-    def masked(self) -> int:
-        """Number of kept characters that are excluded from the loss."""
-        return self.rules[MASK].touched if MASK in self.rules else 0
-
-    @property
-    def tagged(self) -> int:
-        """Number of kept characters that are tagged with a name."""
-        return sum(counts.touched for rule, counts in self.rules.items() if rule.startswith(TAG))
-
-    def __str__(self) -> str:
-        if all(rule.startswith(TAG) for rule in self.rules):
-            return f"{self.documents:,} tagged, {self.tagged:,} {self.unit}"
-        cut = [f"{self.removed:,} {self.unit} cut"] if self.removed or not self.masked else []
-        masked = [f"{self.masked:,} {self.unit} masked"] if self.masked else []
-        return ", ".join([f"{self.documents:,} edited", *cut, *masked])
 
 
 @dataclass(frozen=True)
@@ -152,19 +98,6 @@ def count_edits(places: pa.Table) -> EditCounts | None:
     rules = {row["rule"]: RuleEdits(*(row[name] for name in names)) for row in sums.to_pylist()}
     documents = pc.count_distinct(places["document"]).as_py()
     return EditCounts(documents, places["unit"][0].as_py(), dict(sorted(rules.items())))
-
-
-def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
-    """Add the edit counts of one stage in several batches or parts; return None if all are None."""
-    known = [each for each in counts if each is not None]
-    if not known:
-        return None
-    rules: dict[str, RuleEdits] = {}
-    for each in known:
-        for rule, more in each.rules.items():
-            before = rules.get(rule, RuleEdits(0, 0, 0))
-            rules[rule] = RuleEdits(*(one + other for one, other in zip(before, more, strict=True)))
-    return EditCounts(sum(each.documents for each in known), known[0].unit, dict(sorted(rules.items())))
 
 
 def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
@@ -375,9 +308,6 @@ def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> 
         tuple(looked_for),
     )
 
-
-LEDGER = "ledger"
-"""Directory of the ledger of removed documents in a run."""
 
 LEDGER_SCHEMA = REMOVAL_SCHEMA.insert(1, pa.field("stage", pa.string()))
 """Schema of the ledger: one row per removed document.

@@ -27,10 +27,11 @@ from longcrawl.core.exchange import Engine
 from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
 from longcrawl.core.stages import Stage
-from longcrawl.errors import FormatError, LongCrawlError, StageError, as_lines, known_names, one_line, warn_user
+from longcrawl.core.verification import Verification
+from longcrawl.errors import FormatError, LongCrawlError, StageError, known_names, warn_user
 from longcrawl.io.files import check_target
 from longcrawl.io.stored_tables import DESCRIPTIONS, scan_tables
-from longcrawl.io.structured import load_json, verify_described
+from longcrawl.io.structured import load_json
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -186,30 +187,6 @@ Kind = TypeVar("Kind", bound="Result")
 
 LEDGER = "ledger"
 """Placeholder in card templates for the lines on removed documents."""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The result of a verification; ``problems`` is empty if the output is whole."""
-
-    path: str
-    checked: str
-    problems: tuple[str, ...]
-
-    @classmethod
-    def by_description(cls, folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> "Verification":
-        """Verify the files of an output that match ``files`` against its description, the file ``name``."""
-        checked = f"{len(described['files'])} files compared with their SHA-256"
-        return cls(str(folder), checked, tuple(verify_described(folder, name, described, files)))
-
-    def __str__(self) -> str:
-        if not self.problems:
-            return one_line(f"{self.path}: whole; {self.checked}")
-        return as_lines(
-            [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
-        )
-
-    __repr__ = __str__
 
 
 @dataclass(frozen=True, kw_only=True)

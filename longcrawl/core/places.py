@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.counts import MASK, TAG
 from longcrawl.errors import LedgerError
 
 Longs = npt.NDArray[np.int64]
@@ -25,12 +26,6 @@ SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), *_PLACE,
 
 The optional ``also_id`` and ``also_span`` refer to another span with the same text: its document, and its number there.
 """
-
-MASK = "mask"
-"""Rule of places that are excluded from the loss; their text is not changed."""
-
-TAG = "tag"
-"""Prefix of rules of places that are only named; their text is not changed."""
 
 UNLISTED_SPACE = (
     "terminal_punctuation",

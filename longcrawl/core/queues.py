@@ -4,23 +4,17 @@ Like the ledger, a queue is a folder of Parquet files, one per part, in the fold
 kept, without these pages, or removed.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from longcrawl.core.counts import OCR, PURPOSE, REFETCH, Counts, add_counts
 from longcrawl.core.display import Cell, Column, Table, Tabular, counted
 from longcrawl.core.ledger import open_ledger
 
-OCR, REFETCH = QUEUES = ("ocr_queue", "refetch_queue")
-"""Names of the queues, and of their folders in a run."""
-FROM_OCR = "from_ocr"
-"""Name under which pages that came back are counted; they are in no folder."""
-PURPOSE: Mapping[str, str] = {OCR: "for OCR", REFETCH: "to fetch again", FROM_OCR: "with text from OCR"}
-"""Words after a number of documents."""
 SCHEMA = pa.schema(
     [
         *(pa.field(name, pa.string()) for name in ("id", "url", "source", "file")),
@@ -46,10 +40,6 @@ Queued = Mapping[str, pa.Table]
 """Rows for each queue, ``SCHEMA``."""
 
 
-Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""Numbers of "documents" and their missing "pages", by queue and reason."""
-
-
 def queue_rows(documents: pa.Table, wanted: pa.Array, columns: Mapping[str, Any]) -> pa.Table:
     """Return the rows of a queue for the documents that a mask chooses, ``SCHEMA``.
 
@@ -70,33 +60,6 @@ def count_queued(queued: Queued) -> Counts:
         for name, rows in queued.items()
         for reason, pages in zip(rows["reason"].to_pylist(), rows["page_numbers"].to_pylist(), strict=True)
     )
-
-
-def add_counts(parts: Iterable[Counts]) -> Counts:
-    """Add the counts of several tables; sort them by name."""
-    sums: dict[str, dict[str, Counter[str]]] = {}
-    for part in parts:
-        for name, reasons in part.items():
-            for reason, counts in reasons.items():
-                sums.setdefault(name, {}).setdefault(reason, Counter()).update(counts)
-    return {
-        name: {reason: dict(counts) for reason, counts in sorted(reasons.items())}
-        for name, reasons in sorted(sums.items())
-    }
-
-
-def describe(counts: Counts) -> list[str]:
-    """Describe the counts of each queue.
-
-    >>> describe({"ocr_queue": {"pages": {"documents": 1, "pages": 2}, "pdf_scanned": {"documents": 4, "pages": 30}}})
-    ['5 documents (32 pages) for OCR']
-    """
-    said = []
-    for name, reasons in counts.items():
-        total = sum(map(Counter, reasons.values()), Counter[str]())
-        pages = f" ({counted(total['pages'], 'page')})" if total["pages"] else ""
-        said.append(f"{counted(total['documents'], 'document')}{pages} {PURPOSE[name]}")
-    return said
 
 
 _SHOWN = 20

@@ -14,13 +14,10 @@ All work in ``crawl | stage`` and in a recipe. All except surveys also work alon
 """
 
 import dataclasses
-import os
 import tempfile
-import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, dataclass_transform
@@ -76,31 +73,6 @@ __all__ = [
     "stage_name",
     "with_column",
 ]
-
-
-LIVING: dict[int, float] = {}
-"""CPU seconds that each living child process has reported so far, by process id; the system counts ended ones."""
-
-
-class CoreClock:
-    """A clock of the CPU seconds of all threads of this process and its children, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Add the CPU time of the block to ``name``."""
-        started = _seconds()
-        try:
-            yield
-        finally:
-            self.seconds[name] += _seconds() - started
-
-
-def _seconds() -> float:
-    ended = os.times()
-    return time.process_time() + ended.children_user + ended.children_system + sum(LIVING.values())
 
 
 REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
@@ -207,7 +179,7 @@ class Stage(Configured, ABC):
         return {}
 
     def check_queued(self, counts: Mapping[str, Any]) -> None:
-        """Check the counts of :meth:`queue` over all documents, :data:`longcrawl.core.queues.Counts`."""
+        """Check the counts of :meth:`queue` over all documents, :data:`longcrawl.core.counts.Counts`."""
 
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
         """Measure a batch for this and following stages at once; return it with a column for each, and the stages."""

@@ -31,7 +31,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from longcrawl.core.places import MASK, TAG, list_by_document, make_places
+from longcrawl.core.counts import MASK, TAG
+from longcrawl.core.places import list_by_document, make_places
 from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup.index import (

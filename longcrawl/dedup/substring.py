@@ -35,8 +35,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.counts import MASK
 from longcrawl.core.exchange import Decided, Engine, Exchange, KeyTable, Sketched, cut, key_ranges
-from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
+from longcrawl.core.places import SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
 from longcrawl.dedup import repeats

@@ -28,6 +28,7 @@ from longcrawl.core.display import Code, Column, Table, code, counted, plain
 from longcrawl.core.exchange import Engine
 from longcrawl.core.removal import PROOF_LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.stages import Stage
+from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
 from longcrawl.formats import order
 from longcrawl.io import structured
@@ -293,9 +294,9 @@ class ParquetResult(outputs.Result):
             limits.append("The documents have no column `text`.")
         return limits
 
-    def verify(self, folder: Path) -> outputs.Verification:
+    def verify(self, folder: Path) -> Verification:
         """Compare every file with its checksum, and fail on parquet files that the description does not list."""
-        return outputs.Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
+        return Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
 
     def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
         """Describe a split and return one document; languages are read one after the other."""

@@ -22,15 +22,17 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial, wraps
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 from uuid import uuid4
 
-import numpy.typing as npt
 from filelock import FileLock, Timeout
 
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.io.file_systems import REQUESTS, ask, file_system_of, verdict_of
 from longcrawl.urls import BUCKETS, without_secrets
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 STORES = ("s3", "s3a", "gs", "gcs")
 """Protocols of stores that can create an object only if it does not exist, which locks need."""
@@ -486,7 +488,7 @@ def publish(beside: Path, path: Path) -> None:
         os.close(folder)
 
 
-def write_values(path: Path, values: npt.NDArray[Any]) -> None:
+def write_values(path: Path, values: "npt.NDArray[Any]") -> None:
     """Write the raw values of an array atomically."""
     with whole_file(path) as beside, beside.open("wb") as file:
         # ndarray.tofile ignores errors when it flushes, so on a full disk it silently truncates the file.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.display import BINS, bin_positions, mean_of, plot_positions
 from longcrawl.errors import LoaderError, as_lines
 from longcrawl.loading.rectangle import Rectangle
+from longcrawl.long.positions import BINS, bin_positions, mean_of, plot_positions
 
 SHOWN = 8
 TOKENS = 1 << 14

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.display import BINS, bin_positions, plot_positions
 from longcrawl.core.stages import stage
 from longcrawl.errors import StageError
 from longcrawl.kernels.keyed_hash import keyed_hash
+from longcrawl.long.positions import BINS, bin_positions, plot_positions
 from longcrawl.text.models import ModelScore, Pretrained, load_model, token_losses
 
 Floats = npt.NDArray[np.float64]

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl import dedup, text
+from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import Table
-from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
+from longcrawl.core.funnel import Funnel, value_tables
 from longcrawl.core.ledger import (
     DUPLICATE_IDS,
-    EDITS,
-    LEDGER,
     Clusters,
     Contamination,
     Reason,
@@ -27,35 +26,31 @@ from longcrawl.core.ledger import (
     follow,
     open_ledger,
 )
-from longcrawl.core.outputs import RESULTS, Inspection, Result
+from longcrawl.core.outputs import RESULTS, Inspection
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.queues import QUEUES, Queues, read_queues
+from longcrawl.core.queues import Queues, read_queues
 from longcrawl.core.registry import build
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.errors import (
     CorruptionError,
-    FormatError,
     LedgerError,
     LongCrawlError,
     RunError,
-    SourceError,
     StageError,
     listed,
     unreadable,
 )
 from longcrawl.io.files import bring, bring_folder, given_url, name_of
 from longcrawl.io.stored_tables import DAMAGED, chosen_rows
-from longcrawl.io.structured import check_unchanged
 from longcrawl.run.manifest import (
-    MANIFEST,
     emptied_funnel,
-    holds_run,
     input_names,
     lost_ledger,
     open_run,
     read_manifest,
 )
 from longcrawl.run.recipe import parse_recipe, recorded_source
+from longcrawl.run.results import find_result, whole_result
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
@@ -65,78 +60,10 @@ if TYPE_CHECKING:
     from longcrawl.text.extract.explain import PageExplanation
 
 
-def find_result(folder: Path) -> tuple[Result, Path]:
-    """Return the result type and folder of a finished run's output, or of a single output."""
-    if holds_run(folder):
-        name = read_manifest(folder)["output"]["format"]
-        return RESULTS[name], folder / name
-    known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
-    run, name = folder.absolute().parent, folder.absolute().name
-    if not known and (folder / f"{name}.json").exists() and holds_run(run) and (run / MANIFEST).exists():
-        # Reading the manifest loads the package of the output.
-        known = [name] if read_manifest(run)["output"]["format"] == name else []
-    # A rectangle in the original layout has no description.
-    return RESULTS[(known or ["rectangle"])[0]], folder
-
-
-def holds_arrays(folder: Path) -> bool:
-    """Return whether a folder may be a rectangle in the original layout, which consists of Zarr arrays."""
-    metadata = ("zarr.json", ".zgroup", ".zarray")
-    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
-
-
-def check_exists(path: Path) -> None:
-    """Raise FormatError if a path does not exist."""
-    if not path.exists():
-        raise FormatError(f"there is no file or folder {path}: check the path")
-
-
-def check_whole(output: Path, result: Result) -> None:
-    """Raise FormatError if a folder is only part of an output, such as a split of a rectangle."""
-    if not (output / result.description).exists() and holds_arrays(output) and (whole := RESULTS.around(output)):
-        raise FormatError(f"{output} is a part of {whole[0]}: name that")
-
-
-def check_recorded(path: str | Path, end_of_text: int | None) -> None:
-    """Raise SourceError if an end of text differs from that of the output at or around a path."""
-    asked = end_of_text is not None and not is_url(str(path))
-    whole = RESULTS.around(find_result(Path(path))[1]) if asked else None
-    if whole is not None and whole[1].get("end_of_text", end_of_text) != end_of_text:
-        raise SourceError(f"{whole[0]} records its end of text: leave end_of_text out (--end-of-text)")
-
-
-def whole_result(folder: Path) -> tuple[Result, Path]:
-    """Find the output of a run or folder, and compare its description with the recorded SHA-256."""
-    check_exists(folder)
-    result, output = find_result(folder)
-    if (output / result.description).exists():
-        check_unchanged(output / result.description)
-    check_whole(output, result)
-    if not (output / result.description).exists() and not holds_arrays(output):
-        raise FormatError(
-            f"{folder} holds neither a run nor a known output: check the path, install the package of the "
-            f"output, or look at token shards with longcrawl verify {folder}"
-        )
-    return result, output
-
-
 HTML = "html"
 EXTRACT = "extract_text"
 FETCHED = 4 << 30
 """Most bytes of a remote run that one query fetches."""
-
-
-def funnel(run: str | Path) -> Funnel:
-    """Return the number of documents that each stage of a run kept, also for a run that kept none."""
-    with open_run(run) as folder:
-        emptied = emptied_funnel(folder)
-        return Funnel.from_dict(read_manifest(folder)["funnel"]) if emptied is None else emptied
-
-
-def removal_rates(run: str | Path) -> RemovalRates:
-    """Return the percentage that each stage of a run kept, beside the published figures that its recipe refers to."""
-    with open_run(run) as folder:
-        return RemovalRates.from_manifest(read_manifest(folder))
 
 
 def why(run: str | Path, document: str) -> Reason:

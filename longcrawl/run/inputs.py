@@ -26,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import with_column
+from longcrawl.core.counts import LEDGER
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import DOCUMENT, Engine, Sketched, pack_table, report_of, unpack_table
 from longcrawl.core.funnel import Funnel
-from longcrawl.core.ledger import LEDGER, entries
+from longcrawl.core.ledger import entries
 from longcrawl.core.outputs import RESULTS
 from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import BadFile, Part, Source, joined, lacks_field

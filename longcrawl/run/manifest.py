@@ -13,14 +13,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from longcrawl.core import kinds
+from longcrawl.core.clock import CoreClock
+from longcrawl.core.counts import EDITS, LEDGER
 from longcrawl.core.funnel import Funnel, RemovalRates
-from longcrawl.core.ledger import EDITS, LEDGER
-from longcrawl.core.outputs import OUTPUTS, RESULTS
-from longcrawl.core.stages import CoreClock
 from longcrawl.errors import RunError, as_lines
 from longcrawl.io.files import bring, bring_folder, folder_bytes, given_url, may_hold_run, name_of, open_place, url_of
 from longcrawl.io.structured import Kinds, Marker, is_count, is_sealed, load_json, may_be_count, misfits
-from longcrawl.run.engines.hold import LOCK, at_work, working_owner
 
 
 @dataclass
@@ -117,6 +116,8 @@ class RunSummary:
         return f"{table._repr_html_()}<p>{'<br>'.join(map(html.escape, self._done()))}</p>"
 
     def _done(self) -> list[str]:
+        from longcrawl.core.outputs import RESULTS
+
         written = RESULTS[self.written["format"]].summary(self.written)
         lines = [f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})", f"read back: {self.batch}"]
         if self.checked:
@@ -259,20 +260,26 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
         raise RunError(f"{file} is of version {manifest['longcrawl_run']!r}, this longcrawl reads {VERSION}: upgrade")
     if lacking := _lacking(manifest):
         raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
-    outputs = manifest["recipe"]["outputs"]
+    if not isinstance(form := manifest["output"]["format"], str) or form not in kinds.RESULTS:
+        _check_output(manifest["recipe"]["outputs"], form, file)
+    for path, value, kind in misfits(manifest, KINDS):
+        shown = shorten(repr(value), 60, placeholder="…")
+        raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
+    return Recorded(manifest, file, plain=("recipe",))
+
+
+def _check_output(outputs: Any, form: Any, file: Path) -> None:
+    """Import the output of another package, and raise a RunError if it is unknown."""
+    from longcrawl.core.outputs import OUTPUTS, RESULTS
+
     for spelling in outputs if isinstance(outputs, dict) else ():
         if ":" in spelling:
             OUTPUTS.find(spelling, f"{file} is of a run whose output", RunError)
-    form = manifest["output"]["format"]
     if not isinstance(form, str) or form not in RESULTS:
         known = ", ".join(sorted(RESULTS))
         raise RunError(
             f"{file} is of an output {form!r}, this longcrawl knows {known}: upgrade, or install the output's package"
         )
-    for path, value, kind in misfits(manifest, KINDS):
-        shown = shorten(repr(value), 60, placeholder="…")
-        raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
-    return Recorded(manifest, file, plain=("recipe",))
 
 
 def _lacking(manifest: Mapping[str, Any]) -> list[str]:
@@ -347,6 +354,19 @@ def emptied_funnel(folder: Path) -> Funnel | None:
     return None if marker is None else Funnel.from_dict(marker.content)
 
 
+def funnel(run: str | Path) -> Funnel:
+    """Return the number of documents that each stage of a run kept, also for a run that kept none."""
+    with open_run(run) as folder:
+        emptied = emptied_funnel(folder)
+        return Funnel.from_dict(read_manifest(folder)["funnel"]) if emptied is None else emptied
+
+
+def removal_rates(run: str | Path) -> RemovalRates:
+    """Return the percentage that each stage of a run kept, beside the published figures that its recipe refers to."""
+    with open_run(run) as folder:
+        return RemovalRates.from_manifest(read_manifest(folder))
+
+
 def lost_ledger(folder: Path, manifest: Mapping[str, Any], kinds: Collection[str] = (LEDGER, EDITS)) -> str:
     """Return the first file of these ledgers that the manifest lists but that is missing; "" if all are there."""
     tables = (name for name in manifest["files"] if name.partition("/")[0] in kinds)
@@ -374,6 +394,8 @@ def _why_no_manifest(folder: Path) -> str:
         make = f"`longcrawl run RECIPE --out {folder}`"
         return f"there is no folder {folder}: name that of a run, which {make} would make"
     if (folder / WORK).exists():
+        from longcrawl.run.engines.hold import LOCK, at_work, working_owner
+
         owner = working_owner(folder / WORK / LOCK)
         unfinished = f"{folder} is not finished: type the same `longcrawl run` again"
         return unfinished if owner is None else at_work("run", name_of(folder), owner)

@@ -31,14 +31,16 @@ import pyarrow.compute as pc
 
 from longcrawl.core import ledger
 from longcrawl.core.batches import hold_texts, release_texts, text_lengths
+from longcrawl.core.clock import CoreClock
+from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
 from longcrawl.core.outputs import Writer, without_content
 from longcrawl.core.places import edit_rows
-from longcrawl.core.queues import QUEUES, SCHEMA, count_queued
+from longcrawl.core.queues import SCHEMA, count_queued
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
-from longcrawl.core.stages import CoreClock, Outcome, Segment, Spans, Stage, WithSpans
+from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
 from longcrawl.errors import NotYetError, RunError, warn_user
 from longcrawl.io.files import bring, is_there, remove, whole_file, whole_files, write_values
 from longcrawl.io.stored_tables import read_table, write_table
@@ -667,7 +669,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     _check_fitted(task.folder / WORK, task.segment.number)
     work, tally = task.folder / WORK, Tally()
     name = f"{task.segment.number:02d}-{task.number:05d}.parquet"
-    removals, edited = task.folder / ledger.LEDGER / name, task.folder / ledger.EDITS / name
+    removals, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     clock = CoreClock()
     owners: list[str] = []
     read = _Counted(_input(task, bad_files, owners), clock, task.hashes_ids)

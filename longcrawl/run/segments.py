@@ -21,10 +21,11 @@ from typing import Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import progress_bar
 from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.stages import CoreClock, Stage
+from longcrawl.core.stages import Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.order import PLANNED, sealed
 from longcrawl.io.files import bring, file_entries, file_sizes, name_of, url_of, whole_files

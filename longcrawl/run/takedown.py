@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import counted
-from longcrawl.core.ledger import EDITS, LEDGER, open_ledger
+from longcrawl.core.ledger import open_ledger
 from longcrawl.core.outputs import RESULTS
-from longcrawl.core.queues import QUEUES, SCHEMA
+from longcrawl.core.queues import SCHEMA
 from longcrawl.core.removal import Removal, rows_of_ids
 from longcrawl.dedup.exact import normalise_url
 from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.places import TAG, list_by_document, make_places, no_places
+from longcrawl.core.counts import TAG
+from longcrawl.core.places import list_by_document, make_places, no_places
 from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import Check, Edited, column, stage, with_column
 from longcrawl.errors import StageError

@@ -18,17 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.counts import EDITS, EditCounts, RuleEdits, add_edits
 from longcrawl.core.funnel import Funnel, FunnelRow
-from longcrawl.core.ledger import (
-    EDITS,
-    EditCounts,
-    RuleEdits,
-    TextEdit,
-    add_edits,
-    count_edits,
-    edit_writer,
-    open_ledger,
-)
+from longcrawl.core.ledger import TextEdit, count_edits, edit_writer, open_ledger
 from longcrawl.core.places import (
     EDIT_SCHEMA,
     PLACE_SCHEMA,

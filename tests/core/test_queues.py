@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.queues import (
-    FROM_OCR,
-    OCR,
-    REFETCH,
-    SCHEMA,
-    Queues,
-    add_counts,
-    count_queued,
-    describe,
-    queue_rows,
-    read_queues,
-)
+from longcrawl.core.counts import FROM_OCR, OCR, REFETCH, add_counts, describe
+from longcrawl.core.queues import SCHEMA, Queues, count_queued, queue_rows, read_queues
 from longcrawl.errors import CorruptionError, LedgerError
 
 NOBODY = SCHEMA.empty_table()

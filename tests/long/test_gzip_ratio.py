@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.ledger import LEDGER
+from longcrawl.core.counts import LEDGER
 from longcrawl.errors import StageError
 from longcrawl.long.gzip_ratio import MEASURES
 

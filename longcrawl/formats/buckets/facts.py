@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.display import Column, Table, table
-from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verification, result
+from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, result
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
+from longcrawl.core.verification import Verification
 from longcrawl.errors import FormatError, as_lines, printable
 from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.write import ComposedOutput, bucket_identity, composition_numbers, composition_of

@@ -23,6 +23,7 @@ from longcrawl.core.display import Column, Table, table
 from longcrawl.core.exchange import Engine
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.core.stages import SORT_KEY, Stage, column
+from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable
 from longcrawl.formats import order
 from longcrawl.formats.rectangle import spec
@@ -609,7 +610,7 @@ class RectangleResult(outputs.Result):
             )
         return limits
 
-    def verify(self, folder: Path) -> outputs.Verification:
+    def verify(self, folder: Path) -> Verification:
         """Check a rectangle of longcrawl by its checksums, or one in the original layout chunk by chunk."""
         if (folder / spec.DESCRIPTION).exists():
             described = spec.read_description(folder)
@@ -617,7 +618,7 @@ class RectangleResult(outputs.Result):
                 problems = [f"{spec.DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
             else:
                 problems = [*verify_files(folder, described["files"]), *_wrong_shapes(folder, described)]
-            return outputs.Verification(
+            return Verification(
                 str(folder), f"{len(described['files'])} files compared with their SHA-256", tuple(problems)
             )
         arrays = _arrays(folder)
@@ -625,7 +626,7 @@ class RectangleResult(outputs.Result):
             raise FormatError(f"{folder} holds no rectangle: expected {spec.DESCRIPTION}, or arrays such as train.zarr")
         problems = [*_lost_metadata(folder), *(problem for array in arrays for problem in _bad_chunks(folder, array))]
         names = ", ".join(arrays)
-        return outputs.Verification(
+        return Verification(
             str(folder), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems)
         )
 

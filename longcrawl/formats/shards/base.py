@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core import kinds
-from longcrawl.core.outputs import Verification
 from longcrawl.core.registry import Registry
+from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import writing
 from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import Code, Column, Table, counted
-from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verification, read_template, result
+from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, read_template, result
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
+from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, as_lines, printable
 from longcrawl.formats.order import counts_of_split, describe_order
 from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, token_table

@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from longcrawl.core.outputs import Verification
+from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import counted
-from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS, TokenRows
-from longcrawl.core.queues import QUEUES
 from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
 from longcrawl.formats.shards.parquet import row_groups
 from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, texts_of

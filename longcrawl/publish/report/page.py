@@ -23,11 +23,11 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.addresses import url_hosts
+from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES, EditCounts
 from longcrawl.core.display import Table, percent
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, largest_rules, value_tables
-from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
+from longcrawl.core.ledger import Clusters
 from longcrawl.core.outputs import RESULTS, read_template
-from longcrawl.core.queues import PURPOSE, QUEUES
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
 from longcrawl.publish.questions import SamplePage, clusters, sample_pages

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.core.counts import LEDGER
 from longcrawl.core.display import counted
 from longcrawl.core.funnel import Funnel
-from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Cluster, Clusters, Reason, follow, open_ledger
+from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER_SCHEMA, Cluster, Clusters, Reason, follow, open_ledger
 from longcrawl.core.stages import Stage, label_stages
 from longcrawl.core.word_diff import DiffPiece, diff_words
 from longcrawl.errors import LedgerError, LongCrawlError, as_lines, one_line, shortened

@@ -13,9 +13,8 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.batches import plain_dtypes
-from longcrawl.core.ledger import EDITS, LEDGER
+from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.outputs import OUTPUTS, RESULTS, read_template
-from longcrawl.core.queues import QUEUES
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.io.stored_tables import read_footers

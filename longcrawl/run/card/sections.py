@@ -11,11 +11,11 @@ from string import Template
 from typing import Any, NamedTuple
 
 from longcrawl.core import ledger
+from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES
 from longcrawl.core.display import Cell, Code, Column, Table, code, counted, percent, plain
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.queues import PURPOSE, QUEUES
 from longcrawl.core.registry import build
 from longcrawl.core.stages import STAGES, Survey, label_stages
 from longcrawl.errors import RecipeError, shortened
@@ -351,7 +351,7 @@ def queued(card: CardSource) -> str:
 
 
 def _repeated(card: CardSource) -> Iterator[str]:
-    with ledger.open_ledger(card.folder / ledger.EDITS, EDIT_SCHEMA) as edits:
+    with ledger.open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = ledger.repeated_spans(edits, MOST_SPANS)
         if (contaminated := ledger.count_contamination(edits)).table.num_rows:
             yield "Passages of evaluation sets in documents, removed documents included:"
@@ -431,7 +431,7 @@ def duplicates(card: CardSource) -> str:
     # The removed documents are an upper limit of the duplicates; only the ledger has the exact number.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
         return "Too many documents were removed to list clusters here; use `longcrawl clusters RUN`."
-    with ledger.open_ledger(card.folder / ledger.LEDGER) as removals:
+    with ledger.open_ledger(card.folder / LEDGER) as removals:
         found = ledger.find_clusters(removals, stages, most=MOST_CLUSTERS)
     listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
     by_list = f"{listed:,} documents were removed by `{LISTED}`, a list that does not name the documents they repeat."

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import CONTENT, has_content
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.funnel import Funnel, total
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.core.stages import CoreClock
 from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing
 from longcrawl.io.structured import is_sealed, load_json, seal

@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Output
-from longcrawl.core.stages import PART, SORT_KEY, CoreClock, Stage, Survey, WithSpans, document_ids
+from longcrawl.core.stages import PART, SORT_KEY, Stage, Survey, WithSpans, document_ids
 from longcrawl.errors import RunError
 from longcrawl.io.files import file_entries, folder_bytes, whole_files
 from longcrawl.kernels.compiling import count_compiled

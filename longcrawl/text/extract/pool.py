@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from longcrawl.core.stages import LIVING
+from longcrawl.core.clock import LIVING
 from longcrawl.errors import StageError
 from longcrawl.text.extract import worker as _extraction_worker
 from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY

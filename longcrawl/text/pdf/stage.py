@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import document_ids, has_values
-from longcrawl.core.queues import FROM_OCR, OCR, REFETCH, SCHEMA, Counts, queue_rows
+from longcrawl.core.counts import FROM_OCR, OCR, REFETCH, Counts
+from longcrawl.core.queues import SCHEMA, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, given_texts

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import longcrawl as lc
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.sources import BadFiles
-from longcrawl.core.stages import CoreClock
 from longcrawl.errors import StageError
 from longcrawl.run.part import Tally, run_fused
 from longcrawl.sources.warc.source import Warc

@@ -12,7 +12,7 @@ import yaml
 from datasets import load_dataset
 
 import longcrawl as lc
-from longcrawl.core.queues import OCR, REFETCH
+from longcrawl.core.counts import OCR, REFETCH
 from longcrawl.errors import LedgerError, RunError, StageError
 from longcrawl.publish.hub import push
 
