@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from longcrawl.run.job import preview_run, run
     from longcrawl.run.manifest import RunSummary, funnel, removal_rates
     from longcrawl.run.plan import ClusterPlan, Plan, plan, plan_cluster
-    from longcrawl.run.recipe import Recipe, load_recipe, recipes
+    from longcrawl.run.recipe import Recipe, load_recipe
+    from longcrawl.run.shipped import recipes
     from longcrawl.run.takedown import Takedown, takedown
     from longcrawl.run.tokenize_files import tokenize
 

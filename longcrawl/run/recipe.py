@@ -10,8 +10,6 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,6 +24,7 @@ from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stag
 from longcrawl.errors import RecipeError, known_names, quoted
 from longcrawl.io.structured import RepeatedKeyError, load_yaml
 from longcrawl.run.card.front_matter import CardFacts
+from longcrawl.run.shipped import shipped
 from longcrawl.urls import plain_urls
 
 SCHEMA_VERSION = 1
@@ -88,17 +87,6 @@ class Recipe:
         found[f"source {self.source.name}"] = SOURCES.implementation(type(self.source))
         found[f"output {self.output.name}"] = OUTPUTS.implementation(type(self.output))
         return {name: about for name, about in found.items() if about}
-
-
-def recipes() -> dict[str, str]:
-    """Return the shipped recipes: a one-line description of each, by name."""
-    files = {file.name.removesuffix(".yaml"): file for file in _folder().iterdir() if file.name.endswith(".yaml")}
-    return {name: str(yaml.safe_load(files[name].read_text("utf-8"))["about"]) for name in sorted(files)}
-
-
-def _folder() -> Traversable:
-    # The folder is not a package: importing it would replace the function longcrawl.recipes.
-    return resources.files("longcrawl").joinpath("recipes")
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -175,14 +163,14 @@ def _recipe_text(name: str) -> str:
             ) from missing
         except (OSError, UnicodeDecodeError) as wrong:
             raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
-    if name not in recipes():
+    if name not in (found := shipped()):
         if Path(name).is_file():
             raise RecipeError(
                 f"{name} is not a recipe, as its name does not end in .yaml: type `longcrawl init {shlex.quote(name)}` "
                 "for a first recipe for these documents"
             )
-        raise RecipeError(f"unknown recipe {name!r}; {known_names([*recipes(), 'or the path of a .yaml file'], name)}")
-    return _folder().joinpath(f"{name}.yaml").read_text("utf-8")
+        raise RecipeError(f"unknown recipe {name!r}; {known_names([*found, 'or the path of a .yaml file'], name)}")
+    return found[name].read_text("utf-8")
 
 
 def _source(spec: Any, where: str) -> Source:
