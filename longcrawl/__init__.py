@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         clusters,
         contamination,
         inspect,
-        page_blocks,
         queue,
         why,
     )
     from longcrawl.publish.report.page import write_report
     from longcrawl.publish.report.removed_documents import removed_documents
+    from longcrawl.publish.reread import page_blocks
     from longcrawl.publish.trace import Trace, trace
     from longcrawl.publish.verify import verify
     from longcrawl.run import engines, samples

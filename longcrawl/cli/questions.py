@@ -417,6 +417,6 @@ def hits(
     min_documents: Annotated[int, option("Leave out domains and words that removed fewer documents.", min=1)] = 1,
 ) -> None:
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
-    from longcrawl.publish import questions
+    from longcrawl.publish.reread import run_url_hits
 
-    answer(questions.run_url_hits(folder, min_documents))
+    answer(run_url_hits(folder, min_documents))

@@ -8,7 +8,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LedgerError
-from longcrawl.publish.questions import run_url_hits
+from longcrawl.publish.reread import run_url_hits
 
 URLS = ["http://bad.example/1", "http://a.bad.example/2", "http://x.example/porn", None, "http://arxiv.org/abs/1"]
 

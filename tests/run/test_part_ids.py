@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.publish.questions import run_url_hits
 from longcrawl.publish.report.removed_documents import removed_documents
+from longcrawl.publish.reread import run_url_hits
 from longcrawl.run import part as ids
 from longcrawl.run.engines import Local
 from longcrawl.run.recipe import parse_recipe

@@ -19,7 +19,7 @@ from longcrawl.core.stages import Stage, label_stages
 from longcrawl.core.word_diff import DiffPiece, diff_words
 from longcrawl.errors import LedgerError, LongCrawlError, as_lines, one_line, shortened
 from longcrawl.kernels.keyed_hash import keyed_hash
-from longcrawl.publish.questions import source_documents
+from longcrawl.publish.reread import source_documents
 from longcrawl.run.manifest import open_run, read_manifest
 from longcrawl.run.recipe import load_recipe
 from longcrawl.text import UrlFilter, explain
