@@ -19,7 +19,8 @@ from longcrawl.formats.order import check_heldout
 from longcrawl.formats.shards.shard import INPUT_IDS
 from longcrawl.formats.shards.writing import TokenType
 from longcrawl.tokens.encoders import load_encoder
-from longcrawl.tokens.tokenize import LOSS_MASK, MASKED, Tokenize
+from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
+from longcrawl.tokens.tokenize import Tokenize
 
 TOKENIZER = "tokenizer.json"
 """Name of the tokenizer file in an output whose tokens were made by the run."""

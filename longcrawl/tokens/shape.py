@@ -18,8 +18,8 @@ from longcrawl.core.places import make_places
 from longcrawl.core.stages import Rewrite, column, document_ids, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.keyed_hash import keyed_hash
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 from longcrawl.tokens.plan import checked_lengths
-from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 Longs = npt.NDArray[np.int64]
 WINDOWS = "windows"

@@ -15,7 +15,7 @@ import longcrawl as lc
 from longcrawl.dedup.substring import MASK_TYPE
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.tokens.bpe import _alphabet
-from longcrawl.tokens.tokenize import LOSS_MASK_TYPE
+from longcrawl.tokens.loss_mask import LOSS_MASK_TYPE
 
 CHARACTERS = 'ab cdé\u0301漢字😀"\\\n\t'
 IDS = ["a", "b", "c", "d"]

@@ -14,7 +14,7 @@ from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.buckets.spec import DESCRIPTION, Composed, ComposedBucket, open_composed
 from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, TOKENS, list_column
 from longcrawl.sources.files import absolute
-from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
+from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 
 
 @source("composed")

@@ -35,10 +35,10 @@ from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.stored_tables import GroupedTable
 from longcrawl.tokens import measures
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Planner
-from longcrawl.tokens.tokenize import LOSS_MASK
 
 DOMAIN = "domain"
 KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)

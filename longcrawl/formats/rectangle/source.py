@@ -17,7 +17,7 @@ from longcrawl.formats.rectangle.spec import DESCRIPTION, SplitArray, has_split,
 from longcrawl.io.file_systems import exists, fetch
 from longcrawl.io.stored_tables import check_undamaged
 from longcrawl.sources.files import absolute, opened
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.urls import is_url, join
 
 TABLE_BYTES = 1 << 16

@@ -34,7 +34,7 @@ from longcrawl.io import structured
 from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
 from longcrawl.io.stored_tables import read_table, table_writer, write_table
 from longcrawl.io.structured import is_sealed, verify_files
-from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
 """Checksum that each chunk carries, so that readers detect changed bytes."""

@@ -29,7 +29,7 @@ from longcrawl.formats.shards.writing import (
 )
 from longcrawl.io.files import check_target, writing
 from longcrawl.io.structured import load_yaml
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 _ELSEWHERE = "choose another shard or folder to write"
 

@@ -27,7 +27,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 NAME = "datatrove"
 SUFFIX = ".ds"

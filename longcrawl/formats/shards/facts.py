@@ -21,7 +21,7 @@ from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.token_output import decode_document
 from longcrawl.io.stored_tables import read_row, read_table, write_table
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 Open = Callable[[str], TokenShard]
 

@@ -41,7 +41,7 @@ from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, marks_of, write_array
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 NAME = "olmo-core"
 SUFFIX = ".npy"

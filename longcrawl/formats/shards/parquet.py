@@ -47,7 +47,7 @@ from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, docu
 from longcrawl.io.block_checksums import read_checksums
 from longcrawl.io.stored_tables import table_writer
 from longcrawl.io.structured import load_json
-from longcrawl.tokens.tokenize import LOSS_MASK
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 NAME = "token-parquet"
 SUFFIX = ".parquet"

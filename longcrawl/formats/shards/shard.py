@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.io.block_checksums import BlockChecksums, FileBlocks
-from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
+from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 
 TOKENS = "tokens"
 N_TOKENS = "n_tokens"

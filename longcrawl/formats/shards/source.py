@@ -26,7 +26,7 @@ from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
 from longcrawl.io.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.io.files import why_no_file
 from longcrawl.sources.files import DamagedFileError, DataFiles, local_copy, named_parts
-from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
+from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 
 _OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files", "storage_options")

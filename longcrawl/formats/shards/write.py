@@ -27,8 +27,8 @@ from longcrawl.io import structured
 from longcrawl.io.files import file_entries, write_text
 from longcrawl.io.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.shape import WINDOWS, Windows
-from longcrawl.tokens.tokenize import LOSS_MASK
 
 Longs = npt.NDArray[np.int64]
 RECORDED = (*ORIGINS, *FOUND, N_TOKENS)

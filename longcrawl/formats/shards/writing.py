@@ -30,8 +30,8 @@ from longcrawl.formats.shards.shard import (
 )
 from longcrawl.io.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.io.files import checksum, partial_path, publish, remove, write_text
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 from longcrawl.tokens.shape import WINDOWS, DocumentWindows, windows_of_tokens
-from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: arrays, or a table with a column ``tokens`` and optionally ``overlap`` and ``loss_mask``."""
