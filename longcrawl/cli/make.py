@@ -154,8 +154,14 @@ def init(
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")
 def plan(
     recipe: RecipeName,
-    parts: Annotated[int, option("Number of input files (parts of the source) to sample; more if they are small.")] = 8,
-    documents: Annotated[int, option("Number of documents to sample.")] = 4000,
+    parts: Annotated[
+        int | None,
+        option("Number of parts of the source to sample, files or sections of large ones; more if they are small."),
+    ] = None,
+    documents: Annotated[
+        int | None,
+        option("Number of documents to sample. Without both, samples grow until a tenth of the run's cost is spent."),
+    ] = None,
     seed: Annotated[int, option("Seed of the sample.")] = 0,
     save: Annotated[Path | None, file_option("Also write the estimate as JSON, for `longcrawl run --plan`.")] = None,
     files: Annotated[int | None, option("With --cores: number of input files of the whole run, such as 90000.")] = None,
@@ -179,7 +185,9 @@ def plan(
         raise RunError(f"--engine {engine} is for the estimate of a cluster: name its cores too, such as --cores 64")
     if save is not None and cores is not None:
         raise RunError("--save is for a plan that a run is compared with, not for one of a cluster: leave it out")
-    settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
+    sampled = {"parts": parts, "documents": documents}
+    settings: dict[str, Any] = {"seed": seed, "overrides": overrides or ()}
+    settings |= {name: number for name, number in sampled.items() if number is not None}
     with stoppable():
         if cores is not None:
             answer(lc.plan_cluster(recipe, files=files, cores=cores, engine=engine or "shared", **settings))

@@ -20,7 +20,7 @@ from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
 from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size, what_narrows
-from longcrawl.run.plan.run_plan import ScaledUp, sample_recipe, scale_up
+from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
 CONSTANTS = {
@@ -171,8 +171,8 @@ def plan_cluster(
     cores: int,
     files: int | None = None,
     engine: EngineName = "shared",
-    parts: int = 8,
-    documents: int = 4000,
+    parts: int = PARTS,
+    documents: int = DOCUMENTS,
     seed: int = 0,
     overrides: Iterable[str] = (),
 ) -> ClusterPlan:

@@ -7,13 +7,14 @@ are weighted by inverse probability and scaled to a known total of the part, its
 Parts are scaled in proportion to their bytes (Cochran, Sampling Techniques, chapters 6 and 11).
 """
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import floor, inf, isnan, log2, log10, sqrt
+from math import ceil, floor, inf, isnan, log2, log10, sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing
 from longcrawl.io.structured import is_sealed, load_json, seal
 from longcrawl.kernels.keyed_hash import keyed_hash
+from longcrawl.run.divide import LARGE, MOST, SECTION
 from longcrawl.run.manifest import StageCost
 from longcrawl.run.part import characters, read_gathered
 
@@ -270,31 +272,102 @@ class Sample:
         )
 
 
-def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_documents: int, seed: int) -> Sample:
+def draw_sample(
+    source: Source,
+    parts: Sequence[Part],
+    least_parts: int,
+    most_documents: int,
+    seed: int,
+    large: Literal["whole", "sections"] = "whole",
+) -> Sample:
     """Read some parts whole and draw documents from each; the draw depends only on names, places and the seed.
 
     More than ``least_parts`` are read while they have fewer than ``most_documents`` documents. The sample may have a
-    few documents more than that if parts are small.
+    few documents more than that if parts are small. ``large`` plain files are one part, or their sections are parts.
     """
-    known = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
-    sizes = np.array(known if all(known) else [1] * len(parts), np.float64)
-    order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
+    choices = _Choices(source, parts, large)
+    order = np.argsort(keyed_hash(choices.names(), "parts of a plan", seed), kind="stable")
     most_documents = min(most_documents, FILES) if has_content(source.schema()) else most_documents
-    share = -(-most_documents // max(min(least_parts, len(parts)), 1))
+    share = -(-most_documents // max(min(least_parts, len(order)), 1))
     clock = CoreClock()
     with clock.measure("start"):
-        next(iter(source.read(parts[order[0]].each()[0], BadFiles("skip"))), None)
+        next(iter(source.read(choices.part(order[0]).each()[0], BadFiles("skip"))), None)
     read: list[SampledPart] = []
     for number in order.tolist():
         if len(read) >= least_parts and sum(part.documents for part in read) >= most_documents:
             break
-        read.append(_read(source, parts[number], number, sizes[number], share, seed))
+        if not choices.is_read(number):
+            read.append(_read(source, choices.part(number), number, choices.size(number), share, seed))
     read.sort(key=lambda part: part.number)
-    return Sample(len(parts), float(sizes.sum()), tuple(read), clock.seconds["start"])
+    return Sample(choices.count, choices.bytes, tuple(read), clock.seconds["start"])
+
+
+class _Choices:
+    """Parts from which a sample is drawn: those of the source, or the sections of a large plain file.
+
+    Only a file from which a section is drawn is divided; the number of sections of the others is taken from their size.
+    """
+
+    def __init__(self, source: Source, parts: Sequence[Part], large: str) -> None:
+        self._source = source
+        known = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
+        self._sizes = known if all(known) else [1] * len(parts)
+        self._places: list[tuple[Part, int, int | None]] = []
+        """Each choice: its part, the bytes of that, and the number of a section."""
+        for part, size in zip(parts, self._sizes, strict=True):
+            sections = ceil(size / SECTION) if large == "sections" and _is_divided(source, part, size) else 1
+            self._places += [(part, size, number if sections > 1 else None) for number in range(sections)]
+        self._divided: dict[str, list[Part]] = {}
+
+    @property
+    def bytes(self) -> float:
+        """The bytes of all parts, or their number if bytes are unknown."""
+        return float(sum(self._sizes))
+
+    @property
+    def count(self) -> int:
+        """The number of parts, with the sections of files that are known by now."""
+        guessed = sum(number is not None for part, _, number in self._places if part.name in self._divided)
+        return len(self._places) - guessed + sum(map(len, self._divided.values()))
+
+    def names(self) -> list[str]:
+        """Return a name for each choice."""
+        return [part.name if number is None else f"{part.name}:{number}" for part, _, number in self._places]
+
+    def part(self, choice: int) -> Part:
+        """Return the part of a choice, dividing its file if need be."""
+        part, size, number = self._places[choice]
+        if number is None:
+            return part
+        if part.name not in self._divided:
+            with tempfile.TemporaryDirectory() as folder:
+                sections = self._source.divide(part, max(SECTION, size // MOST), Path(folder))
+            self._divided[part.name] = [replace(part, section=each) for each in sections] or [part]
+        return self._divided[part.name][min(number, len(self._divided[part.name]) - 1)]
+
+    def size(self, choice: int) -> float:
+        """Return the bytes of a choice."""
+        section = self.part(choice).section
+        return float(self._places[choice][1] if section is None else section.bytes)
+
+    def is_read(self, choice: int) -> bool:
+        """Return whether a choice is beyond the sections of its file, whose number was taken from its size."""
+        part, _, number = self._places[choice]
+        if number is None:
+            return False
+        self.part(choice)
+        return number >= len(self._divided[part.name])
+
+
+def _is_divided(source: Source, part: Part, size: int) -> bool:
+    """Return whether a run reads the file of a part in sections that a plan can find without decompressing it."""
+    plain = not part.name.endswith((".gz", ".zst")) and not part.pieces and len(part.files) == 1
+    return plain and size >= LARGE and source.divides(part)
 
 
 def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
-    chosen = keyed_hash([part.name], "documents of a plan", seed)
+    name = part.name if part.section is None else f"{part.name}:{part.section.start}"
+    chosen = keyed_hash([name], "documents of a plan", seed)
     drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
     letters, count, clock = total([0]), 0, CoreClock()
     tables = read_gathered(source, part, BadFiles(source.on_bad_files))

@@ -381,27 +381,67 @@ LEAST_NOISE = 0.03
 """Smallest relative error assumed for a line through measured writes."""
 
 
+PARTS, DOCUMENTS = 8, 4000
+"""Size of the sample of a plan that is given the one and not the other, and of the last of its growing samples."""
+FIRST_PARTS, FIRST_DOCUMENTS, GROWTH = 2, 250, 4
+"""Size of the first sample of a plan, and the factor by which the next has more documents, and half as many parts."""
+WORTH = 0.1
+"""Share of the estimated core seconds of a run that samples may cost."""
+NARROW = 0.05
+"""Half the width of an interval, as a share of its value, that a larger sample need not narrow."""
+
+
 def plan(
-    recipe: str | Path | Recipe, *, parts: int = 8, documents: int = 4000, seed: int = 0, overrides: Iterable[str] = ()
+    recipe: str | Path | Recipe,
+    *,
+    parts: int | None = None,
+    documents: int | None = None,
+    seed: int = 0,
+    overrides: Iterable[str] = (),
 ) -> Plan:
     """Run a recipe's stages on a sample of its input and estimate the results and costs of a run.
 
-    No files are kept. Deduplication finds fewer duplicates among few documents, so its intervals are wide, see
-    :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run would train is trained on the sample here.
+    Without ``parts`` and ``documents``, samples grow to 4,000 documents of 8 parts, until the intervals of documents,
+    tokens and bytes written are within 5 % of their values, or the next sample would bring their cost above a tenth of
+    the run's. No files are kept. Deduplication finds fewer duplicates among few documents, so its intervals are wide,
+    see :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run would train is trained on the sample.
 
     Args:
         recipe: a recipe in any form that :func:`longcrawl.run` takes.
         parts: number of parts of the source to read, at least 2 if it has several; more are read if they have fewer
-            than ``documents``.
-        documents: number of documents to draw from them; they are held in memory.
+            than ``documents``; 8 if only the other is given.
+        documents: number of documents to draw from them; they are held in memory; 4,000 if only the other is given.
         seed: seed of the draws.
         overrides: ``PATH=VALUE`` as for :func:`longcrawl.run`.
 
     Raises:
         RunError: the sample has no documents, or ``parts`` or ``documents`` is too small.
     """
-    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="part")
-    return scale_up(chosen, sample, seed).plan
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    if parts is not None or documents is not None:
+        least, most = PARTS if parts is None else parts, DOCUMENTS if documents is None else documents
+        chosen, sample = sample_recipe(chosen, least, most, seed, (), unit="part")
+        return scale_up(chosen, sample, seed).plan
+    least, most, spent = FIRST_PARTS, FIRST_DOCUMENTS, 0.0
+    while True:
+        clock = CoreClock()
+        with clock.measure("sample"):
+            _, sample = sample_recipe(chosen, least, min(most, DOCUMENTS), seed, (), unit="part")
+            made = scale_up(chosen, sample, seed).plan
+        took = clock.seconds["sample"]
+        spent += took
+        is_whole = len(sample.read) == sample.parts and sum(part.documents for part in sample.read) <= most
+        if is_whole or most >= DOCUMENTS or _is_narrow(made) or spent + GROWTH * took > WORTH * made.seconds.value:
+            return made
+        least, most = least * GROWTH // 2, most * GROWTH
+
+
+def _is_narrow(made: Plan) -> bool:
+    """Return whether no result of a plan has an interval that a larger sample should narrow."""
+    if made.written is None:
+        return False
+    figures = [row.documents for row in made.rows] + [each for each in (made.tokens, made.written) if each is not None]
+    return all(each.high - each.low <= 2 * NARROW * each.value for each in figures)
 
 
 def sample_recipe(
@@ -419,7 +459,8 @@ def sample_recipe(
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
     there = gather_small(there, chosen) if unit == "part" else there
-    return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
+    large: Literal["whole", "sections"] = "sections" if unit == "part" and chosen.parts == 1 else "whole"
+    return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed, large)
 
 
 class ScaledUp(NamedTuple):

@@ -10,6 +10,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import RunError
 from longcrawl.io.structured import seal
+from longcrawl.run.plan import estimates, run_plan
 
 
 def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
@@ -118,3 +119,26 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         lc.Plan.from_dict(told).save("texts")
     asked = CliRunner().invoke(app, ["plan", recipe, "--save", "texts"])
     assert "texts is a folder: name a file" in str(asked.exception)
+
+
+def test_samples_grow_until_they_cost_a_tenth_of_the_run(recipe, monkeypatch):
+    monkeypatch.setattr(run_plan, "FIRST_DOCUMENTS", 10)
+    monkeypatch.setattr(run_plan, "DOCUMENTS", 40)
+    monkeypatch.setattr(run_plan, "WORTH", 0.0)
+    assert lc.plan(recipe).sample == "10 documents of 2 of 4 parts"
+    monkeypatch.setattr(run_plan, "WORTH", 1e9)
+    assert lc.plan(recipe).sample == "40 documents of 4 of 4 parts"
+    monkeypatch.setattr(run_plan, "NARROW", 1e9)
+    assert lc.plan(recipe).sample == "10 documents of 2 of 4 parts"
+
+
+def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
+    for name, value in {"LARGE": 1 << 12, "SECTION": 1 << 12}.items():
+        monkeypatch.setattr(estimates, name, value)
+    lines = [json.dumps({"id": f"more-{number}", "text": "ebb and flow " * 20}) for number in range(200)]
+    (tmp_path / "texts" / "large.jsonl").write_text("\n".join(lines))
+    made = lc.plan(recipe, parts=4, documents=40)
+    assert int(made.sample.split()[-2]) > 10
+    assert 360 in made.rows[0].documents
+    whole = lc.plan(recipe, parts=40, documents=4000)
+    assert whole.rows[0].documents.value == 360
