@@ -24,17 +24,10 @@ if TYPE_CHECKING:
     from longcrawl.publish.compose import compose
     from longcrawl.publish.hub.fetch import Fetched, fetch
     from longcrawl.publish.hub.push import Push, push, write_tables
-    from longcrawl.publish.questions import (
-        analysis,
-        clusters,
-        contamination,
-        inspect,
-        queue,
-        why,
-    )
+    from longcrawl.publish.questions import analysis, inspect, queue, why
     from longcrawl.publish.report.page import write_report
     from longcrawl.publish.report.removed_documents import removed_documents
-    from longcrawl.publish.reread import page_blocks
+    from longcrawl.publish.reread import clusters, contamination, page_blocks
     from longcrawl.publish.trace import Trace, trace
     from longcrawl.publish.verify import verify
     from longcrawl.run import engines, samples

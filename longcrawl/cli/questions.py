@@ -25,6 +25,7 @@ from longcrawl.cli.commands import (
     table,
 )
 from longcrawl.errors import LongCrawlError, SourceError, StageError, as_lines, printable, show
+from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
     from longcrawl.core.registry import Registry
@@ -189,7 +190,12 @@ def verify(
         if given["writing"]:
             raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
         settings |= given["reading"]
-    verification = lc.verify(path, shard_format, check="sizes" if quick else "contents", **settings)
+    if quick and not (settings or shard_format or is_url(path)):
+        from longcrawl.publish.sizes import verify_sizes
+
+        verification = verify_sizes(Path(path))
+    else:
+        verification = lc.verify(path, shard_format, check="sizes" if quick else "contents", **settings)
     answer(verification)
     if verification.problems:
         raise typer.Exit(1)

@@ -27,11 +27,10 @@ from longcrawl.core.exchange import Engine
 from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
 from longcrawl.core.stages import Stage
-from longcrawl.core.verification import Verification
 from longcrawl.errors import FormatError, LongCrawlError, StageError, known_names, warn_user
 from longcrawl.io.files import check_target
 from longcrawl.io.stored_tables import DESCRIPTIONS, scan_tables
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import Verification, load_json
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads

@@ -28,12 +28,12 @@ from longcrawl.core.display import Code, Column, Table, code, counted, plain
 from longcrawl.core.exchange import Engine
 from longcrawl.core.removal import PROOF_LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.stages import Stage
-from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
 from longcrawl.formats import order
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
+from longcrawl.io.structured import Verification
 
 DESCRIPTION, README = "parquet.json", "README.md"
 VERSION = 1

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import yaml
 
-from longcrawl.errors import CorruptionError, FormatError, RunError, quoted, unreadable, warn_user
+from longcrawl.errors import CorruptionError, FormatError, RunError, as_lines, one_line, quoted, unreadable, warn_user
 from longcrawl.io.files import bring, bring_again, checksum, content_digest, file_entries, write_text
 
 DEPTH = 100
@@ -392,6 +392,30 @@ def verify_described(folder: Path, name: str, described: Mapping[str, Any], file
     yield from verify_files(folder, described["files"])
     there = {path.relative_to(folder).as_posix() for path in folder.rglob(files) if path.is_file()}
     yield from (f"{extra} is not part of this output" for extra in sorted(there - described["files"].keys() - {name}))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of a verification; ``problems`` is empty if the output is whole."""
+
+    path: str
+    checked: str
+    problems: tuple[str, ...]
+
+    @classmethod
+    def by_description(cls, folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> "Verification":
+        """Verify the files of an output that match ``files`` against its description, the file ``name``."""
+        checked = f"{len(described['files'])} files compared with their SHA-256"
+        return cls(str(folder), checked, tuple(verify_described(folder, name, described, files)))
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return one_line(f"{self.path}: whole; {self.checked}")
+        return as_lines(
+            [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
+        )
+
+    __repr__ = __str__
 
 
 def _is_shape(value: Any) -> bool:

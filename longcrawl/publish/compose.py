@@ -23,8 +23,7 @@ from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.io.files import given_url, match_files, unreachable, why_no_file
-from longcrawl.publish.questions import open_output
-from longcrawl.run.results import check_recorded, find_result
+from longcrawl.publish.questions import check_recorded, find_result, open_output
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError, absolute, has_ending, list_tree, readable, spell_endings

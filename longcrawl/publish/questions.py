@@ -13,41 +13,96 @@ from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import Table
 from longcrawl.core.funnel import Funnel, value_tables
 from longcrawl.core.ledger import (
-    Clusters,
-    Contamination,
     Reason,
     TextEdit,
-    count_contamination,
-    find_clusters,
     find_edits,
     find_reason,
     open_ledger,
 )
-from longcrawl.core.outputs import RESULTS, Inspection
+from longcrawl.core.outputs import RESULTS, Inspection, Result
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.queues import Queues, read_queues
 from longcrawl.errors import (
     CorruptionError,
+    FormatError,
     LedgerError,
     RunError,
+    SourceError,
     listed,
     unreadable,
 )
 from longcrawl.io.files import bring, bring_folder, given_url, name_of
 from longcrawl.io.stored_tables import DAMAGED, chosen_rows
+from longcrawl.io.structured import check_unchanged
 from longcrawl.run.manifest import (
+    MANIFEST,
     emptied_funnel,
+    holds_run,
     lost_ledger,
     open_run,
     read_manifest,
 )
-from longcrawl.run.results import find_result, whole_result
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from longcrawl.run.analysis import Analysis
+
+
+def find_result(folder: Path) -> tuple[Result, Path]:
+    """Return the result type and folder of a finished run's output, or of a single output."""
+    if holds_run(folder):
+        name = read_manifest(folder)["output"]["format"]
+        return RESULTS[name], folder / name
+    known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
+    run, name = folder.absolute().parent, folder.absolute().name
+    if not known and (folder / f"{name}.json").exists() and holds_run(run) and (run / MANIFEST).exists():
+        # Reading the manifest loads the package of the output.
+        known = [name] if read_manifest(run)["output"]["format"] == name else []
+    # A rectangle in the original layout has no description.
+    return RESULTS[(known or ["rectangle"])[0]], folder
+
+
+def holds_arrays(folder: Path) -> bool:
+    """Return whether a folder may be a rectangle in the original layout, which consists of Zarr arrays."""
+    metadata = ("zarr.json", ".zgroup", ".zarray")
+    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
+
+
+def check_exists(path: Path) -> None:
+    """Raise FormatError if a path does not exist."""
+    if not path.exists():
+        raise FormatError(f"there is no file or folder {path}: check the path")
+
+
+def check_whole(output: Path, result: Result) -> None:
+    """Raise FormatError if a folder is only part of an output, such as a split of a rectangle."""
+    if not (output / result.description).exists() and holds_arrays(output) and (whole := RESULTS.around(output)):
+        raise FormatError(f"{output} is a part of {whole[0]}: name that")
+
+
+def check_recorded(path: str | Path, end_of_text: int | None) -> None:
+    """Raise SourceError if an end of text differs from that of the output at or around a path."""
+    asked = end_of_text is not None and not is_url(str(path))
+    whole = RESULTS.around(find_result(Path(path))[1]) if asked else None
+    if whole is not None and whole[1].get("end_of_text", end_of_text) != end_of_text:
+        raise SourceError(f"{whole[0]} records its end of text: leave end_of_text out (--end-of-text)")
+
+
+def whole_result(folder: Path) -> tuple[Result, Path]:
+    """Find the output of a run or folder, and compare its description with the recorded SHA-256."""
+    check_exists(folder)
+    result, output = find_result(folder)
+    if (output / result.description).exists():
+        check_unchanged(output / result.description)
+    check_whole(output, result)
+    if not (output / result.description).exists() and not holds_arrays(output):
+        raise FormatError(
+            f"{folder} holds neither a run nor a known output: check the path, install the package of the "
+            f"output, or look at token shards with longcrawl verify {folder}"
+        )
+    return result, output
 
 
 FETCHED = 4 << 30
@@ -117,46 +172,6 @@ def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None
     with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
         edits = find_edits(ledger, document)
     return None if reason is None else replace(reason, edits=edits), edits
-
-
-def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
-    """Return the ``most`` largest clusters of duplicates of a run or one ``stage``, with a diff of two documents.
-
-    If the kept document was removed later, the cluster belongs to the final survivor. Texts are read again from the
-    run's source, as they were before its first stage. If the source is missing, ``note`` has the reason.
-
-    Raises:
-        LedgerError: the run has no such stage, or ``most`` is less than 1.
-        CorruptionError: the ledger was changed.
-    """
-    with open_run(run, LEDGER) as folder:
-        manifest = read_manifest(folder)
-        stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
-        with open_ledger(folder / LEDGER) as ledger:
-            found = find_clusters(ledger, stages, stage, most)
-    from longcrawl.publish.reread import source_documents
-
-    documents, reason = source_documents(manifest, found.compared())
-    texts = {document: values["text"] for document, values in documents.items() if values["text"] is not None}
-    if reason is None and len(texts) < len(documents):
-        reason = f"the source has no text of {min(documents.keys() - texts.keys())!r}"
-    return found.with_texts(texts, None if reason is None else f"No diff where a text is missing: {reason}")
-
-
-def contamination(run: str | Path) -> Contamination:
-    """Return the contamination that the stage ``decontaminate`` of a run found; LedgerError if there is none."""
-    from longcrawl.dedup import Decontaminate
-    from longcrawl.run.recipe import parse_recipe
-
-    with open_run(run, EDITS) as folder:
-        manifest = read_manifest(folder)
-        stages = parse_recipe(manifest["recipe"]).stages
-        if not (labels := [label for label, stage in stages if isinstance(stage, Decontaminate)]):
-            raise LedgerError(
-                f"{folder} has no stage decontaminate; it has: {', '.join(label for label, _ in stages) or 'none'}"
-            )
-        with open_ledger(folder / EDITS, EDIT_SCHEMA) as edits:
-            return count_contamination(edits, [each for label in labels for each in manifest["reports"].get(label, ())])
 
 
 def queue(run: str | Path) -> Queues:

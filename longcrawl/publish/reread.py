@@ -1,4 +1,4 @@
-"""Questions that read the source of a run again: texts of documents, blocks of pages, hits of the URL filter."""
+"""Questions to a run that need its recipe or source: clusters, contamination, texts, pages, hits of the URL filter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl import text
-from longcrawl.core.counts import LEDGER
+from longcrawl import dedup, text
+from longcrawl.core.counts import EDITS, LEDGER
 from longcrawl.core.funnel import Funnel
 from longcrawl.core.ledger import (
     DUPLICATE_IDS,
+    Clusters,
+    Contamination,
     Reason,
+    count_contamination,
+    find_clusters,
     follow,
     open_ledger,
 )
+from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.registry import build
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.errors import (
@@ -24,13 +29,14 @@ from longcrawl.errors import (
     StageError,
 )
 from longcrawl.io.stored_tables import chosen_rows
+from longcrawl.publish.questions import find_result
 from longcrawl.run.manifest import (
     input_names,
     open_run,
     read_manifest,
 )
 from longcrawl.run.recipe import parse_recipe, recorded_source
-from longcrawl.run.results import find_result
+from longcrawl.text.refinedweb.url_filter import count_hits
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
@@ -38,6 +44,41 @@ if TYPE_CHECKING:
 
 HTML = "html"
 EXTRACT = "extract_text"
+
+
+def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
+    """Return the ``most`` largest clusters of duplicates of a run or one ``stage``, with a diff of two documents.
+
+    If the kept document was removed later, the cluster belongs to the final survivor. Texts are read again from the
+    run's source, as they were before its first stage. If the source is missing, ``note`` has the reason.
+
+    Raises:
+        LedgerError: the run has no such stage, or ``most`` is less than 1.
+        CorruptionError: the ledger was changed.
+    """
+    with open_run(run, LEDGER) as folder:
+        manifest = read_manifest(folder)
+        stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
+        with open_ledger(folder / LEDGER) as ledger:
+            found = find_clusters(ledger, stages, stage, most)
+    documents, reason = source_documents(manifest, found.compared())
+    texts = {document: values["text"] for document, values in documents.items() if values["text"] is not None}
+    if reason is None and len(texts) < len(documents):
+        reason = f"the source has no text of {min(documents.keys() - texts.keys())!r}"
+    return found.with_texts(texts, None if reason is None else f"No diff where a text is missing: {reason}")
+
+
+def contamination(run: str | Path) -> Contamination:
+    """Return the contamination that the stage ``decontaminate`` of a run found; LedgerError if there is none."""
+    with open_run(run, EDITS) as folder:
+        manifest = read_manifest(folder)
+        stages = parse_recipe(manifest["recipe"]).stages
+        if not (labels := [label for label, stage in stages if isinstance(stage, dedup.Decontaminate)]):
+            raise LedgerError(
+                f"{folder} has no stage decontaminate; it has: {', '.join(label for label, _ in stages) or 'none'}"
+            )
+        with open_ledger(folder / EDITS, EDIT_SCHEMA) as edits:
+            return count_contamination(edits, [each for label in labels for each in manifest["reports"].get(label, ())])
 
 
 def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
@@ -49,8 +90,6 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> "text.UrlHits":
     Raises:
         LedgerError: the run has no URL filter, or its source no longer has all documents.
     """
-    from longcrawl.text.refinedweb.url_filter import count_hits
-
     with open_run(run, LEDGER) as folder:
         manifest = read_manifest(folder)
         stages = parse_recipe(manifest["recipe"]).stages

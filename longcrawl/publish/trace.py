@@ -15,7 +15,7 @@ from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.io.structured import load_json, load_yaml
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 from longcrawl.loading.feed import Feed, Origin
-from longcrawl.run.results import check_exists, find_result, holds_arrays
+from longcrawl.publish.questions import check_exists, find_result, holds_arrays
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url
 

@@ -1,19 +1,24 @@
 """Verification of runs, outputs and token shards, by the contents of files or only by their sizes."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from longcrawl.core.verification import Verification
-from longcrawl.errors import FormatError
-from longcrawl.io.structured import is_sealed, load_json, verify_files
-from longcrawl.run.manifest import MANIFEST, holds_run, read_manifest
-from longcrawl.urls import is_url
+from longcrawl.core.outputs import RESULTS, Result
+from longcrawl.errors import FormatError, HubError
+from longcrawl.io.file_systems import ask, fetch, file_system_of, sizes_of
+from longcrawl.io.files import BLOCK
+from longcrawl.io.structured import Verification, is_sealed, verify_files
+from longcrawl.publish.hub import client
+from longcrawl.publish.questions import check_exists, check_whole, find_result, holds_arrays
+from longcrawl.publish.sizes import CHANGED, by_sizes, verify_sizes
+from longcrawl.run.manifest import MANIFEST, read_manifest
+from longcrawl.urls import BUCKETS, DATASETS, is_url
 
-if TYPE_CHECKING:
-    from longcrawl.core.outputs import Result
-
-CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 Check = Literal["contents", "sizes"]
 
 
@@ -47,18 +52,17 @@ def verify(
     if is_url(str(path)):
         if format is not None or settings:
             raise FormatError("token shards are only verified locally: give their local path, or leave the format out")
-        from longcrawl.publish.verify_url import verify_url
-
-        return verify_url(str(path), check)
+        return _verify_url(str(path), check)
     folder = Path(str(path).removeprefix("file://"))
     given = ", ".join(["the format"] * (format is not None) + list(settings))
-    return _verify_sizes(folder, given) if check == "sizes" else _verify_contents(folder, given, format, settings)
+    if check == "contents":
+        return _verify_contents(folder, given, format, settings)
+    if given:
+        raise FormatError(f"sizes are read from what a run or output records: leave {given} out")
+    return verify_sizes(folder)
 
 
 def _verify_contents(folder: Path, given: str, shard_format: str | None, settings: Mapping[str, Any]) -> Verification:
-    from longcrawl.core.outputs import RESULTS
-    from longcrawl.run.results import check_exists, check_whole, find_result, holds_arrays
-
     check_exists(folder)
     if given and (whole := RESULTS.around(folder)) is not None:
         raise FormatError(f"{whole[0]} records what is in it: leave {given} out")
@@ -82,7 +86,7 @@ def _verify_shards(path: Path, shard_format: str | None, **settings: Any) -> Ver
     return (verify_shard if path.is_file() else verify_shards)(path, shard_format, **settings)
 
 
-def _verify_run(folder: Path, result: "Result", output: Path) -> Verification:
+def _verify_run(folder: Path, result: Result, output: Path) -> Verification:
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         return Verification(str(folder), "the manifest by itself", (f"{MANIFEST} {CHANGED}",))
@@ -99,37 +103,136 @@ def _verify_run(folder: Path, result: "Result", output: Path) -> Verification:
     return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
 
 
-def _verify_sizes(folder: Path, given: str) -> Verification:
-    """Compare the sizes of files with those that the manifest of a run, or the description of an output, records."""
-    if given:
-        raise FormatError(f"a quick check reads the sizes that a run or output records: leave {given} out")
-    name, described = (MANIFEST, read_manifest(folder)) if holds_run(folder) else _description(folder)
-    if not is_sealed(folder / name, described):
-        return Verification(str(folder), "the description by itself", (f"{name} {CHANGED}",))
-    files = described["files"]
-    there = ((folder / name) for name in files)
-    return by_sizes(str(folder), files, [each.stat().st_size if each.is_file() else None for each in there])
+def _verify_url(url: str, check: Check) -> Verification:
+    root = url.rstrip("/")
+    if "://" not in root and "::" not in root:
+        raise FormatError(f"{url} is not a URL: write it as hf://datasets/user/name")
+    with client.hub_errors(root) if root.startswith("hf://") else nullcontext():
+        place = _Place.at(root)
+        name, text = _description(place)
+        described = client.read_remote(text, f"{root}/{name}")
+        if not client.is_intact(described, text):
+            return Verification(root, "the description by itself", (f"{name} {CHANGED}",))
+        inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
+        files = described["files"]
+        if check == "sizes":
+            return by_sizes(root, files, place.sizes(list(files)))
+        counts: dict[str, int] = {"listed": 0, "fetched": 0}
+        problems = [
+            *(each for path, entry in files.items() for each in _compare(place, path, entry, counts)),
+            *_unknown_files(place, inside, {*files, name}),
+        ]
+    compared = f"{counts['fetched']} fetched and compared with their SHA-256"
+    if counts["listed"]:
+        compared = f"{counts['listed']} files compared with the SHA-256 that the Hub lists, {compared}"
+    return Verification(root, compared, tuple(problems))
 
 
-def _description(folder: Path) -> tuple[str, Mapping[str, Any]]:
-    from longcrawl.core.outputs import RESULTS
-    from longcrawl.run.results import check_exists
+@dataclass(frozen=True)
+class _Place:
+    root: str
+    files: Any
+    path: str
+    listed: Mapping[str, client.RemoteFile]
 
-    check_exists(folder)
-    for name in RESULTS.described():
-        if (folder / name).is_file():
-            found: dict[str, Any] = load_json((folder / name).read_bytes())
-            return name, found
+    @classmethod
+    def at(cls, root: str) -> "_Place":
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        files, path = file_system_of(root)
+        files.invalidate_cache()
+        if files.protocol != "hf" or root.startswith(BUCKETS):
+            return cls(root, files, path, {})
+        try:
+            return cls(root, files, path, client.remote_files(files, path))
+        except (FileNotFoundError, RepositoryNotFoundError) as missing:
+            if isinstance(missing, RepositoryNotFoundError) and root.startswith(DATASETS):
+                raise
+            raise HubError(_missing(root)) from missing
+
+    def digest(self, name: str, most: int) -> tuple[int, str] | None:
+        """Return size and SHA-256 of a file, or of its beginning if it has more than ``most`` bytes."""
+        try:
+            return ask(f"{self.root}/{name}", partial(self._digest, name, most))
+        except FileNotFoundError:
+            return None
+
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        """Return the sizes of files, None for a missing one."""
+        if self.listed:
+            return [self.listed[name].size if name in self.listed else None for name in names]
+        return sizes_of([f"{self.root}/{name}" for name in names])
+
+    def names(self) -> list[str]:
+        """List all files; the list is empty if the server does not list them."""
+        if self.listed:
+            return sorted(self.listed)
+        try:
+            found = ask(self.root, partial(self.files.find, self.path))
+        except FileNotFoundError:
+            return []
+        return sorted(str(each)[len(self.path) :].strip("/") for each in found)
+
+    def _digest(self, name: str, most: int) -> tuple[int, str]:
+        digest, size = hashlib.sha256(), 0
+        with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
+            while size <= most and (block := file.read(8 * BLOCK)):
+                digest.update(block)
+                size += len(block)
+        return size, digest.hexdigest()
+
+
+def _missing(root: str) -> str:
+    if root.startswith(DATASETS):
+        return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
+    return f"{root} is not the name of a dataset: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
+
+
+def _description(place: _Place) -> tuple[str, bytes]:
+    if client.UNFINISHED in place.listed:
+        raise FormatError(
+            f"{place.path} is not whole, as a push to it was stopped or is still running: push it again, or verify "
+            "a tag, which is written behind its name as @run-…"
+        )
+    for name in (MANIFEST, *RESULTS.described()):
+        if not place.listed or name in place.listed:
+            with suppress(FileNotFoundError):
+                return name, fetch(f"{place.root}/{name}", 0, client.DESCRIPTION_BYTES + 1)
     raise FormatError(
-        f"{folder} holds neither a run nor an output that records the sizes of its files: verify it without --quick"
+        f"{place.path} holds neither a run nor an output of longcrawl: it has no {MANIFEST}, rectangle.json or the like"
     )
 
 
-def by_sizes(path: str, files: Mapping[str, Mapping[str, Any]], sizes: Sequence[int | None]) -> Verification:
-    """Compare the sizes of files, None for a missing one, with those that were recorded."""
-    problems = [
-        f"{name} is missing" if size is None else f"{name} has {size:,} bytes, expected {recorded['bytes']:,}"
-        for (name, recorded), size in zip(files.items(), sizes, strict=True)
-        if size != recorded["bytes"]
-    ]
-    return Verification(path, f"{len(files)} files compared by size alone", tuple(problems))
+def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
+    output = manifest.get("output")
+    name = output.get("format") if isinstance(output, dict) else None
+    if not isinstance(name, str) or name not in RESULTS:
+        raise FormatError(f"{where} names no output that this longcrawl knows: upgrade longcrawl, or push it again")
+    return f"{name}/"
+
+
+def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[str, int]) -> Iterator[str]:
+    known, expected = place.listed.get(name), entry["bytes"]
+    if known is None and place.listed:
+        found = None
+    elif known is not None and (known.is_large or known.size != expected):
+        counts["listed"] += 1
+        found = known.size, known.oid
+    else:
+        counts["fetched"] += 1
+        found = place.digest(name, expected)
+    if found is None:
+        yield f"{name} is missing"
+    elif found[0] > expected and known is None:
+        yield f"{name} has more bytes than the {expected:,} expected"
+    elif found[0] != expected:
+        yield f"{name} has {found[0]:,} bytes, expected {expected:,}"
+    elif found[1] != entry["sha256"]:
+        yield f"{name} has been changed: its SHA-256 differs"
+
+
+def _unknown_files(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
+    """Find files in an output's folder that no description lists, as they would be read with it."""
+    for name in place.names():
+        if name.startswith(inside) and name not in described:
+            yield f"{name if name.isprintable() else repr(name)} is not part of this output"

@@ -20,6 +20,7 @@ from longcrawl.core.funnel import Funnel, RemovalRates
 from longcrawl.errors import RunError, as_lines
 from longcrawl.io.files import bring, bring_folder, folder_bytes, given_url, may_hold_run, name_of, open_place, url_of
 from longcrawl.io.structured import Kinds, Marker, is_count, is_sealed, load_json, may_be_count, misfits
+from longcrawl.run.engines.hold import LOCK, at_work, working_owner
 
 
 @dataclass
@@ -394,8 +395,6 @@ def _why_no_manifest(folder: Path) -> str:
         make = f"`longcrawl run RECIPE --out {folder}`"
         return f"there is no folder {folder}: name that of a run, which {make} would make"
     if (folder / WORK).exists():
-        from longcrawl.run.engines.hold import LOCK, at_work, working_owner
-
         owner = working_owner(folder / WORK / LOCK)
         unfinished = f"{folder} is not finished: type the same `longcrawl run` again"
         return unfinished if owner is None else at_work("run", name_of(folder), owner)

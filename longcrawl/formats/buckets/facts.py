@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from longcrawl.core.display import Column, Table, table
 from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, result
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
-from longcrawl.core.verification import Verification
 from longcrawl.errors import FormatError, as_lines, printable
 from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.write import ComposedOutput, bucket_identity, composition_numbers, composition_of
@@ -27,6 +26,7 @@ from longcrawl.formats.shards.shard import BLOCK_TOKENS, N_TOKENS, Documents, to
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_document
 from longcrawl.io.stored_tables import read_table, write_table
+from longcrawl.io.structured import Verification
 from longcrawl.tokens.measures import combine, legend_of, measure
 from longcrawl.tokens.plan import JOINED, Plan, joined_pieces
 

@@ -23,7 +23,6 @@ from longcrawl.core.display import Column, Table, table
 from longcrawl.core.exchange import Engine
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.core.stages import SORT_KEY, Stage, column
-from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable
 from longcrawl.formats import order
 from longcrawl.formats.rectangle import spec
@@ -33,7 +32,7 @@ from longcrawl.formats.token_output import TOKENIZER, TokenOutput, TokenWriter, 
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
 from longcrawl.io.stored_tables import read_table, table_writer, write_table
-from longcrawl.io.structured import is_sealed, verify_files
+from longcrawl.io.structured import Verification, is_sealed, verify_files
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]

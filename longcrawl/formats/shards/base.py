@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from longcrawl.core import kinds
 from longcrawl.core.registry import Registry
-from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import writing
 from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path
 from longcrawl.io.block_checksums import BlockChecksums, read_checksums
+from longcrawl.io.structured import Verification
 
 Check = Literal["everything", "ends", "sizes"]
 """Extent of the checks on opening: only sizes and headers, also the ends of documents, or also every token's id."""

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from longcrawl.core.display import Code, Column, Table, counted
 from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, read_template, result
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
-from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, as_lines, printable
 from longcrawl.formats.order import counts_of_split, describe_order
 from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, token_table
@@ -21,6 +20,7 @@ from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.token_output import decode_document
 from longcrawl.io.stored_tables import read_row, read_table, write_table
+from longcrawl.io.structured import Verification
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 Open = Callable[[str], TokenShard]

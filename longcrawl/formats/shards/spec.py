@@ -27,14 +27,13 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from longcrawl.core.verification import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.shard import TokenShard, local_path
 from longcrawl.io import structured
 from longcrawl.io.files import list_files
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import Verification, load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
 VERSION = 1

@@ -30,7 +30,6 @@ from longcrawl.core.ledger import Clusters
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
-from longcrawl.publish.questions import clusters
 from longcrawl.publish.report.removed_documents import (
     RemovedDocument,
     RemovedDocuments,
@@ -41,7 +40,7 @@ from longcrawl.publish.report.removed_documents import (
     removed_documents,
     text_block,
 )
-from longcrawl.publish.reread import SamplePage, sample_pages
+from longcrawl.publish.reread import SamplePage, clusters, sample_pages
 from longcrawl.run.analysis import Analysis, Lengths, length_table
 from longcrawl.run.card.sections import Limit, compared_lengths, known_limits
 from longcrawl.run.card.write import PICTURE_FOLDER
