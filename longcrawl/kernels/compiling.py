@@ -13,7 +13,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, update_wrapper
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from pickle import UnpicklingError
 from threading import local
@@ -24,7 +24,7 @@ from weakref import WeakSet
 import numpy as np
 from filelock import FileLock, Timeout
 
-from longcrawl.errors import show
+from longcrawl.errors import LongCrawlError, show
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,6 +83,10 @@ class Intrinsic:
 
     def __init__(self, py_func: Any) -> None:
         self.py_func = py_func
+
+    def __call__(self, *_: Any) -> Any:
+        """Raise an error: a kernel that runs as Python has no machine instructions."""
+        raise LongCrawlError("this function, such as packing='best-fit', needs numba: pip install numba")
 
     @cached_property
     def in_kernels(self) -> Any:
@@ -195,10 +199,14 @@ _ours = WeakSet[Any]()
 
 @cache
 def _has_numba() -> bool:
-    if find_spec("numba") is not None:
-        return True
-    show("numba is not installed, so feeds run as Python, more slowly: pip install numba", error=True)
-    return False
+    try:
+        import_module("numba")
+    except ModuleNotFoundError as missing:
+        if missing.name != "numba":
+            raise
+        show("numba is not installed, so feeds run as Python, more slowly: pip install numba", error=True)
+        return False
+    return True
 
 
 def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:

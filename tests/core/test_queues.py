@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.counts import FROM_OCR, OCR, REFETCH, add_counts, describe
+from longcrawl.core.counts import FROM_OCR, OCR, REFETCH, add_counts
 from longcrawl.core.queues import SCHEMA, Queues, count_queued, queue_rows, read_queues
 from longcrawl.errors import CorruptionError, LedgerError
 
@@ -62,17 +62,6 @@ def test_counts_are_sums_by_queue_and_reason(first, second):
     assert found == naive
     assert list(found) == sorted(found)
     assert [list(each) for each in found.values()] == [sorted(each) for each in found.values()]
-
-
-def test_counts_are_described_by_queue():
-    of = {"documents": 1, "pages": 0}
-    told = {OCR: {"pages": of | {"pages": 2}}, REFETCH: {"cut": of, "rescued": of | {"documents": 1200}}, FROM_OCR: {}}
-    assert describe(told) == [
-        "1 document (2 pages) for OCR",
-        "1,201 documents to fetch again",
-        "0 documents with text from OCR",
-    ]
-    assert describe({}) == []
 
 
 def test_empty_queues_print_as_titles():
