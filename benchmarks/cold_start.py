@@ -5,8 +5,8 @@
 Each command is a process of its own; CPU time is that of the process and its children, the least of some runs. First
 come imports, help and the recipes, then every verb on 40 made-up documents or on their run: once with empty folders for
 kernels and tables, and again with what that has left. The stages of ``inspect --text``, the three kinds of
-deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by module. The last
-line is the CPU time of a first ``longcrawl inspect --text`` over that of the next.
+deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by module. Figures above
+their goal are marked. The last line is the CPU time of a first ``longcrawl inspect --text`` over that of the next.
 """
 
 import argparse
@@ -76,6 +76,7 @@ VERBS = {
     "inspect": "run",
     "inspect --text": "README.md",
     "verify": "run",
+    "verify --quick": "run",
     "card": "run",
     "report": "run --out {out}.html",
     "takedown": "run --ids ids.txt --out {out}",
@@ -88,6 +89,10 @@ VERBS = {
     "tables": "run",
 }
 """Every verb that needs no network, and what stands behind it in the folder of ``write_input``; ``{out}`` is new."""
+GOALS = dict.fromkeys(("funnel", "why", "verify --quick", "inspect", "recipes", "stages"), 0.7)
+"""CPU seconds that an answer may take once kernels are compiled."""
+LOADING_GOAL = 0.5
+"""CPU seconds to import all feeds, more than Python itself takes."""
 UNMEASURED = {
     "fetch": "needs a network",
     "lists fetch": "needs a network",
@@ -120,6 +125,10 @@ def least(command: Sequence[str], runs: int, **environment: str) -> float:
     return min(spent(command, **environment) for _ in range(runs))
 
 
+def above(goal: float | None, seconds: float) -> str:
+    return "" if goal is None or seconds <= goal else f"  above {goal:.2f}"
+
+
 def write_input(folder: Path) -> None:
     """Write documents, a tokenizer, a recipe and its run."""
     warm.prepare(folder)
@@ -143,7 +152,7 @@ def measure_verbs(folder: Path, names: Sequence[str], runs: int) -> None:
         own |= {"HF_HUB_OFFLINE": "1"}
         turns = [f"{name} {VERBS[name]}".format(out=f"{name}-{turn}").split() for turn in range(runs + 1)]
         first, *again = (spent([*COMMAND, *turn], folder, **own) for turn in turns)
-        print(f"  {name:26} {first:6.2f}  {min(again):6.2f}", flush=True)
+        print(f"  {name:26} {first:6.2f}  {min(again):6.2f}{above(GOALS.get(name), min(again))}", flush=True)
     for name, reason in UNMEASURED.items():
         print(f"  {name:26} {reason}")
 
@@ -157,6 +166,10 @@ def main() -> None:
     python = [sys.executable, "-c"]
     print(f"python                       {least([*python, 'pass'], runs):6.2f} CPU s")
     print(f"import longcrawl             {least([*python, 'import longcrawl'], runs):6.2f}")
+    feeds = "import sys, longcrawl.loading as feeds; [getattr(feeds, name) for name in feeds.__all__]"
+    lean = f"{feeds}; assert not {{'pandas', 'numba', 'scipy', 'datasketch'}} & set(sys.modules)"
+    loading = least([*python, lean], runs)
+    print(f"all of longcrawl.loading     {loading:6.2f}{above(LOADING_GOAL, loading)}")
     datasets = least([*python, "import datasets"], runs)
     every = "import datasets, longcrawl; [getattr(longcrawl, name) for name in longcrawl.__all__]"
     print(f"import datasets              {datasets:6.2f}")
