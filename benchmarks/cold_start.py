@@ -5,8 +5,8 @@
 Each command is a process of its own; CPU time is that of the process and its children, the least of some runs. First
 come imports, help and the recipes, then every verb on 40 made-up documents or on their run: once with empty folders for
 kernels and tables, and again with what that has left. The stages of ``inspect --text``, the three kinds of
-deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by module. Figures above
-their goal are marked. The last line is the CPU time of a first ``longcrawl inspect --text`` over that of the next.
+deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by module. Figures
+above their goal are marked. The last line is the CPU time of a first ``longcrawl inspect --text`` over that of the next.
 """
 
 import argparse
