@@ -6,7 +6,7 @@ Each command is a process of its own; CPU time is that of the process and its ch
 come imports, help and the recipes, then every verb on 40 made-up documents or on their run: once with empty folders for
 kernels and tables, and again with what that has left. The stages of ``inspect --text``, the three kinds of
 deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by module. Figures
-above their goal are marked. The last line is the CPU time of a first ``longcrawl inspect --text`` over that of the next.
+above their goal are marked. The last line is the CPU time of a first ``longcrawl inspect --text`` over the next.
 """
 
 import argparse
