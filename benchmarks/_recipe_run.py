@@ -1,9 +1,13 @@
-"""A run of a recipe in a process of its own, with the CPU seconds of each of its steps: for ``recipes.py``.
+"""A run of a recipe in a process of its own, with the CPU seconds of each step: for ``recipes.py`` and ``scaling.py``.
 
 Steps are those of the run's own clock, with the blocks in them that are asked for below taken out: a second belongs to
 the innermost one. Those of worker processes are seen by the clock of their task alone, so steps are of one process.
+
+With one process, "phases" lists the tasks of each call to the engine, with CPU seconds and peak memory, and "alone" the
+seconds of each step outside of tasks, which all other processes wait for.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -13,9 +17,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _WorkItem
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from _measures import Tree
+
 READ, WRITE, KEPT = "reading", "writing", "documents between segments"
+HELD = "BENCHMARK_HELD"
+"""Variable of the environment with the bytes of sketches that one process decides about, for fewer than usual."""
 
 
 class Steps:
@@ -24,18 +33,23 @@ class Steps:
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.seconds: dict[str, float] = defaultdict(float)
+        self.alone: dict[str, float] = defaultdict(float)
+        """Seconds outside of tasks."""
         self.bytes: dict[str, int] = defaultdict(int)
+        self.waited_for = "before and between"
+        """Step of the run that is not part of a task."""
+        self.in_task = False
         self._open: list[str] = ["other"]
         self._since = now()
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        self._book()
+        self.book()
         self._open.append(name)
         try:
             yield
         finally:
-            self._book()
+            self.book()
             self._open.pop()
 
     @property
@@ -43,13 +57,29 @@ class Steps:
         """The innermost block."""
         return self._open[-1]
 
-    def _book(self) -> None:
+    def book(self) -> None:
+        """Add the time since the last call to the innermost block."""
         now = self.now()
         self.seconds[self._open[-1]] += now - self._since
+        if not self.in_task:
+            self.alone[f"{self.waited_for}: {self._open[-1]}"] += now - self._since
         self._since = now
 
-    def finish(self) -> None:
-        self._book()
+    def name_waits(self, measure: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``measure`` of a run's costs that also names what is not part of a task."""
+
+        @contextmanager
+        def named(costs: Any, label: str, step: str) -> Iterator[Any]:
+            self.book()
+            before, self.waited_for = self.waited_for, f"{label} {step}"
+            try:
+                with measure(costs, label, step) as cost:
+                    yield cost
+            finally:
+                self.book()
+                self.waited_for = before
+
+        return named
 
     def around(self, owner: Any, name: str, step: str) -> None:
         """Count what a function takes as a step."""
@@ -123,6 +153,70 @@ class LongestPath:
         return own - self.beside + self.waited + around_tasks / num_proc
 
 
+class Phases:
+    """Calls to the engine of a run by one process, with CPU seconds and peak memory of each task."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.found: list[dict[str, Any]] = []
+
+    def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``map_tasks`` that records the tasks of one process."""
+
+        def recorded(function: Any, tasks: Any, num_proc: int) -> Iterator[Any]:
+            if num_proc > 1:
+                yield from map_tasks(function, tasks, num_proc)
+                return
+            seconds, memory = list[float](), list[int]()
+            name = getattr(getattr(function, "func", function), "__name__", "task")
+            if len(tasks) and hasattr(tasks[0], "segment"):
+                name += f" {tasks[0].segment.number}"
+            self.found.append({"name": name, "seconds": seconds, "memory": memory})
+
+            def timed(task: Any) -> Any:
+                forget_peak()
+                self.steps.book()
+                started, self.steps.in_task = self.steps.now(), True
+                try:
+                    return function(task)
+                finally:
+                    self.steps.book()
+                    self.steps.in_task = False
+                    seconds.append(self.steps.now() - started)
+                    memory.append(peak())
+
+            yield from map_tasks(timed, tasks, 1)
+
+        return recorded
+
+
+def forget_peak() -> None:
+    """Have Linux count the peak memory of this process from here."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> int:
+    """Return the peak memory of this process and of its children, in bytes."""
+    tree = Tree(os.getpid())
+    tree.look()
+    return sum(tree.peaks())
+
+
+def nothing(_: int) -> None:
+    """Do nothing: a task that shows what starting a worker costs."""
+
+
+def worker_seconds(map_tasks: Callable[..., Any], workers: int = 8) -> tuple[float, float]:
+    """Return the CPU seconds of starting and ending a worker: of this process, and of the worker."""
+    started, before = time.process_time(), os.times()
+    for _ in map_tasks(nothing, range(workers), workers):
+        pass
+    own, after = time.process_time() - started, os.times()
+    others = after.children_user + after.children_system - before.children_user - before.children_system
+    return own / workers, others / workers
+
+
 class Timed:
     """A task that also returns its process, and the CPU seconds of that and of its busiest thread."""
 
@@ -142,7 +236,7 @@ class WrittenHere:
     """Writes a file, counting threads in this process alone: those of as many workers have no core to themselves."""
 
     def __init__(self, write: Callable[..., Any], counting: Callable[..., Any]) -> None:
-        self.write, self.counting = write, counting
+        self.write, self.counting, self.__name__ = write, counting, write.__name__
 
     def __call__(self, *task: Any) -> Any:
         return self.counting(*task)
@@ -192,13 +286,15 @@ def main() -> None:
     from longcrawl.core import stages
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
-    from longcrawl.run import job, part, segments
+    from longcrawl.run import inputs as decisions
+    from longcrawl.run import job, manifest, part, segments
     from longcrawl.run.engines import local
     from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
     now = stages._seconds  # noqa: SLF001  # a benchmark of it
     steps, path = Steps(now), LongestPath()
+    phases = Phases(steps)
     loaded = load_recipe(recipe, settings)
     names = {loaded.source.name: READ, loaded.output.name: WRITE, "read": READ, "all": WRITE, "write": WRITE}
 
@@ -211,7 +307,7 @@ def main() -> None:
 
     stages.CoreClock.measure = measure  # type: ignore[method-assign]  # counted here instead
     for owner, name, step in (
-        (compiling.Kernel, "_compile", "kernels"),  # what is compiled; kernels on disk load within their steps
+        (compiling.Kernel, "compile", "kernels"),  # what is compiled; kernels on disk load within their steps
         (files, "checksum", "digests"),
         (structured, "checksum", "digests"),
         (structured.Marker, "write", "markers"),
@@ -224,8 +320,11 @@ def main() -> None:
         steps.around(owner, name, step)
     for kind in {type(stage): label for label, stage in reversed(loaded.stages)}.items():
         count_batches(*kind, steps)
-    local.map_tasks = path.around(local.map_tasks)
+    manifest.RunCosts.measure = steps.name_waits(manifest.RunCosts.measure)  # type: ignore[method-assign]
+    start_workers = local.map_tasks
+    local.map_tasks = phases.around(path.around(local.map_tasks))
     segments.write_file = WrittenHere(segments.write_file, path.around_threads(segments.write_file, int(num_proc)))
+    decisions.HELD = int(os.environ.get(HELD, decisions.HELD))
     before = time.monotonic()
     inputs = part._input  # noqa: SLF001  # tables are read nowhere else
 
@@ -241,7 +340,7 @@ def main() -> None:
 
     part._input = read  # noqa: SLF001  # tables are read nowhere else
     run(loaded, out, int(num_proc))
-    steps.finish()
+    steps.book()
     wall = time.monotonic() - before
     print(
         json.dumps(
@@ -251,6 +350,11 @@ def main() -> None:
                 "cpu": start_up + sum(steps.seconds.values()),
                 "wall": wall,
                 "path": path.seconds(int(num_proc)),
+                "start-up": start_up,
+                "alone": steps.alone,
+                "phases": phases.found,
+                "output": files.folder_bytes(Path(out) / loaded.output.name),
+                "worker": worker_seconds(start_workers),
             }
         )
     )

@@ -39,6 +39,7 @@ sys.path.append(str(Path(__file__).parent / "faults"))
 
 import _recipes
 from _inputs import train_tokenizer, write_archives, write_release, write_texts
+from _recipe_run import HELD
 
 SHOWN = 0.05
 FILES = 2
@@ -207,11 +208,12 @@ class Inputs:
         return [*reads, *own, *self.more]
 
 
-def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path) -> dict[str, Any]:
+def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path, held: int | None = None) -> dict[str, Any]:
+    """Run a recipe in a process of its own; one process decides about up to ``held`` bytes of sketches."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).parent / "_recipe_run.py"
         command = [sys.executable, str(script), recipe, f"{folder}/run", str(num_proc), *settings]
-        there = {"NUMBA_CACHE_DIR": str(machine_code), "HF_HUB_OFFLINE": "1"}
+        there = {"NUMBA_CACHE_DIR": str(machine_code), "HF_HUB_OFFLINE": "1"} | ({HELD: str(held)} if held else {})
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | there, check=False)
         if done.returncode:
             raise SystemExit(f"{recipe}: {done.stderr[-2000:]}")
