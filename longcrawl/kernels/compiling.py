@@ -305,3 +305,13 @@ def forced_inline(function: F) -> F:
 def inlined(function: F) -> F:
     """Make a kernel like :func:`allocating` that numba inlines into its callers, each of which compiles it again."""
     return cast(F, Kernel(function, inline="always"))
+
+
+@compiled
+def _do_nothing() -> int:
+    return 0
+
+
+def load_compiler() -> None:
+    """Load numba and what it registers, 0.9 s of CPU that processes forked from this one then need not spend."""
+    _do_nothing()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from longcrawl.core.exchange import Exchange, exchange_files
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.kernels.compiling import load_compiler
 from longcrawl.run.engines.hold import HeldAlone
 
 T = TypeVar("T")
@@ -144,6 +145,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     # Fork if the system can, as `datasets` does: scripts need no __main__ guard, and numba and tokenizers load once.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
+    if method == "fork":
+        load_compiler()
     workers = min(num_proc, len(tasks))
     watched, held = context.Pipe(duplex=False)
     running, left = set[Future[R]](), (pack(function, task) for task in tasks)
