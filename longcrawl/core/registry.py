@@ -130,12 +130,18 @@ def _defaults(cls: type) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(cls)}
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class: each of a run's parts makes a source again, which checks its fields."""
+    return typing.get_type_hints(kind)
+
+
 def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
     """Check every field against its annotation, or raise ``error``.
 
     Lists become tuples to keep instances hashable, and floats such as 5e9 whole numbers.
     """
-    hints = typing.get_type_hints(type(instance))
+    hints = _hints(type(instance))
     for field in dataclasses.fields(instance):
         value, hint = getattr(instance, field.name), hints[field.name]
         if isinstance(value, list):

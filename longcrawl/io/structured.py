@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self
@@ -339,14 +339,14 @@ class Marker:
 
     def names(self, file: Path) -> bool:
         """Return whether the marker lists a file."""
-        return str(file.resolve()) in self.resolved_files()
+        return resolved(file) in self.resolved_files()
 
     def problems(self, files: Iterable[Path]) -> Iterator[str]:
         """Verify files against the marker and yield one line per problem."""
         compared = list(files)
         known = self.resolved_files() if compared else {}
         for file in compared:
-            name = str(file.resolve())
+            name = resolved(file)
             if name not in known:
                 yield f"{file} is not among the files of {self.path}"
             else:
@@ -354,7 +354,23 @@ class Marker:
 
     def resolved_files(self) -> dict[str, Mapping[str, Any]]:
         """Return the entries of the marker's files by absolute path."""
-        return {os.path.realpath(f"{self.path.parent}/{name}"): entry for name, entry in self.files.items()}
+        folder = _resolved_folder(os.path.abspath(self.path.parent))  # noqa: PTH100  # as a text
+        return {os.path.normpath(f"{folder}/{name}"): entry for name, entry in self.files.items()}
+
+
+def resolved(file: Path) -> str:
+    """Return the absolute path of a file in a run's folder, which has no links.
+
+    >>> resolved(Path("/", "proc", "..", "proc", "stat"))
+    '/proc/stat'
+    """
+    return os.path.normpath(f"{_resolved_folder(os.path.abspath(file.parent))}/{file.name}")  # noqa: PTH100  # as a text
+
+
+@lru_cache(1 << 10)
+def _resolved_folder(folder: str) -> str:
+    """Look up the links on the way to a folder once: a leading process needs the paths of all parts' files."""
+    return os.path.realpath(folder)
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:

@@ -44,7 +44,7 @@ from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
 from longcrawl.errors import NotYetError, RunError, warn_user
 from longcrawl.io.files import bring, is_there, remove, whole_file, whole_files, write_values
 from longcrawl.io.stored_tables import read_table, write_table
-from longcrawl.io.structured import Marker
+from longcrawl.io.structured import Marker, resolved
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.analysis import Lengths
 from longcrawl.run.divide import check_same, known_inputs
@@ -150,7 +150,7 @@ def keep_spans(work: Path, segment: int, share: Any) -> None:
 def sketch_bytes(work: Path, segment: int, number: int) -> int:
     """Return the size in bytes of a survey's sketches of one input on disk, from its marker."""
     files = Marker.open(part_marker(work, segment, number)).resolved_files()
-    return int(files[str(part_file(work, segment, number, "sketches").resolve())]["bytes"])
+    return int(files[resolved(part_file(work, segment, number, "sketches"))]["bytes"])
 
 
 def stored_rows(work: Path, segment: int, number: int) -> int:

@@ -29,13 +29,13 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.order import PLANNED, sealed
 from longcrawl.io.files import bring, file_entries, file_sizes, name_of, url_of, whole_files
-from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
+from longcrawl.io.structured import DamagedWorkError, Marker, resolved, verify_files
 from longcrawl.kernels.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.run.inputs import still_open
 from longcrawl.run.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 
-HASHED = 1 << 30
+HASHED = 128 << 20
 """Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
 
 WRITTEN = "written"
@@ -125,13 +125,13 @@ def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
     files = spilled(work, writer, number)
     known = Marker.open(part_marker(work, segment, number), *files).resolved_files()
     if url_of(work) is not None:
-        Marker(work / SPILL / sealed(number), {}, {file.name: known[str(file.resolve())] for file in files}).write()
+        Marker(work / SPILL / sealed(number), {}, {file.name: known[resolved(file)] for file in files}).write()
 
 
 def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:
     """Return size and SHA-256 of the files that an output's plan wrote, by absolute path: those not in any marker."""
     known = _marked(markers)
-    found = (str(file.resolve()) for folder in (target, work / SPILL) for file in whole_files(folder))
+    found = (resolved(file) for folder in (target, work / SPILL) for file in whole_files(folder))
     planned = file_entries(Path(), [file for file in found if file not in known and not file.endswith(PLANNED)])
     if url_of(work) is not None:
         marker = work / SPILL / PLANNED
@@ -171,9 +171,10 @@ def check_results(
             tasks[-1].append(name)
             room -= size
     found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
+    top = f"{folder.resolve()}{os.sep}"
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
-            name = Path(os.path.relpath(file, folder.resolve())).as_posix()
+            name = Path(file.removeprefix(top)).as_posix()
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
                 raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
