@@ -141,7 +141,7 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
 
     Lists become tuples to keep instances hashable, and floats such as 5e9 whole numbers.
     """
-    hints = _hints(type(instance))
+    hints = _hints(type(instance))  # type: ignore[arg-type]  # mypy: a class may be unhashable
     for field in dataclasses.fields(instance):
         value, hint = getattr(instance, field.name), hints[field.name]
         if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Inputs of a run: its folder, the files it reads, their versions, and the removals decided by surveys.
 
-One process decides if all sketches fit in ``HELD`` bytes. If they do not, inputs are grouped into batches of ``TASK``
-bytes, and a survey that supports it decides by exchanges between the batches, with the same result.
+One process decides if all sketches fit in ``HELD`` bytes. If they do not, inputs are grouped into batches, and a survey
+that supports it decides by exchanges between the batches, with the same result.
 
 For each survey with ``index="save"``, ``RUN/index/STAGE/`` is an index of the documents in the run's result, see
 :mod:`longcrawl.dedup.index`. Documents removed by later stages are not in it, so their duplicates in a later dataset
@@ -64,10 +64,12 @@ from longcrawl.urls import without_secrets
 
 R = TypeVar("R")
 
-HELD = 512 << 20
-"""Largest size of all sketches, in bytes on disk, to decide in one process; memory use is about three times that."""
+HELD = 64 << 20
+"""Largest size of all sketches, in bytes on disk, to decide in one process: 8 s for 450 bands, while others wait."""
 TASK = 128 << 20
-"""Target size of the inputs of one exchange task, in bytes of sketches on disk; inputs are never split."""
+"""Largest size of the inputs of one exchange task, in bytes of sketches on disk; inputs are never split."""
+TASKS = 64
+"""Number of exchange tasks that smaller inputs are divided into, of a ``TASKS``-th of ``HELD`` or more."""
 WRITTEN = 32
 """Inputs per writing task after one process has decided; a task writes three files for each: ledger, rows, marker."""
 
@@ -200,7 +202,9 @@ def _decide(
 def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
     """Return all inputs as one batch if their sketches fit in one process, else as batches for tasks."""
     sizes = [sketch_bytes(work, segment, number) for number in inputs]
-    groups, size, most = [list[int]()], 0, TASK if sum(sizes) > HELD else sum(sizes)
+    total = sum(sizes)
+    most = min(total // TASKS, TASK) if total > HELD else total
+    groups, size = [list[int]()], 0
     for number, more in zip(inputs, sizes, strict=True):
         if groups[-1] and size + more > most:
             groups.append([])
