@@ -43,6 +43,7 @@ CONSTANTS = {
     "passage_bytes": 1.0,  # a character
     "related_bytes": 350.0,
     "layout_bytes": 10.0,  # a document
+    "file_requests": 27.0,  # of a file and segment, to an object store
 }
 """Costs of an engine's tasks and exchanges, which a plan cannot measure; docs/plan.md has them with their sources."""
 
@@ -87,6 +88,17 @@ class ClusterPlan(Tabular):
     """Size of the output in bytes, or None if no document of the sample reached it."""
     disk: Estimate
     """Bytes of the run's folder at its fullest, with the output, without ledger and saved indexes."""
+    read: Estimate | None = None
+    """Bytes of the input's files, or None if they are not known."""
+    input_files: int = 0
+    """Number of the input's files: those of RedPajama-V2 are three or more for each file of documents."""
+    segments: int = 1
+    """Number of times that tasks go over all files: once, and once more after each stage that needs all of them."""
+
+    @property
+    def requests(self) -> float:
+        """The requests to an object store that holds the run's folder, without those of its output."""
+        return self.files * self.segments * CONSTANTS["file_requests"]
 
     @property
     def core_hours(self) -> Estimate:
@@ -143,6 +155,8 @@ class ClusterPlan(Tabular):
             f"{self.recipe} over {self.files:,} files on {self.cores:,} cores with the engine {self.engine}, estimated "
             f"from {self.sample}; exchanges by the constants in docs/plan.md"
         )
+        if self.read is not None:
+            yield f"input: {interval(self.read, size)} in {self.input_files:,} files"
         yield f"core-hours: {interval(self.core_hours, _few)}"
         waiting = [("in one task", self.alone), ("the longest file", self.longest)]
         parts = [("all cores", self.spread), *((what, took) for what, took in waiting if took.high)]
@@ -160,7 +174,7 @@ class ClusterPlan(Tabular):
             )
         else:
             yield f"output: {interval(self.written, size)}"
-        yield f"disk at its fullest: {interval(self.disk, size)}"
+        yield f"disk at its fullest: {interval(self.disk, size)}; in an object store {amount(self.requests)} requests"
         yield from what_narrows({"core-hours": self.core_hours, "output": self.written, "disk": self.disk})
         yield f"decides: {name}, {percent(share)} of the wall hours"
 
@@ -207,7 +221,8 @@ def plan_cluster(
     named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
     sizes = among.drawn.totals
     longest = float(sizes.max() / max(sizes.mean(), 1.0))
-    return extrapolate(named, chosen, files=among.parts, cores=cores, engine=engine, longest=longest)
+    made = extrapolate(named, chosen, files=among.parts, cores=cores, engine=engine, longest=longest)
+    return replace(made, read=among.input_bytes, input_files=round(among.input_files))
 
 
 def extrapolate(
@@ -225,8 +240,10 @@ def extrapolate(
     if plan.written is not None:
         rows.append(_output_row(plan, recipe.output, shuffled=are_shuffled(stages)))
     each = _sum(row.seconds for row in rows).scaled(longest / files)
-    rows.append(_engine_row(rows, stages[: len(measured)], files, engine))
-    return ClusterPlan(plan.recipe, plan.sample, files, cores, engine, tuple(rows), each, plan.written, plan.disk)
+    segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages[: len(measured)])
+    rows.append(_engine_row(rows, segments, files, engine))
+    totals = each, plan.written, plan.disk
+    return ClusterPlan(plan.recipe, plan.sample, files, cores, engine, tuple(rows), *totals, segments=segments)
 
 
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
@@ -276,9 +293,8 @@ def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
     return row
 
 
-def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int, engine: EngineName) -> ClusterRow:
+def _engine_row(rows: Sequence[ClusterRow], segments: int, files: int, engine: EngineName) -> ClusterRow:
     """Return the overhead of starting tasks: one for each file and segment, and those of exchanges."""
-    segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages)
     sent = [row.shuffled for row in rows if row.shuffled.value]
     partition = CONSTANTS["partition_bytes"]
     counts = [

@@ -33,6 +33,8 @@ from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.divide import LARGE, MOST, SECTION
 from longcrawl.run.manifest import StageCost
 from longcrawl.run.part import characters, read_gathered
+from longcrawl.sources.files import reading
+from longcrawl.urls import is_url
 
 Doubles = npt.NDArray[np.float64]
 
@@ -223,6 +225,9 @@ class SampledPart:
     """Probability of each document in the table to be drawn: float64 [documents]."""
     sizes: Doubles
     """Size of each document in bytes of ``content``, characters of ``text`` or ``html``, or 1: float64 [documents]."""
+    bytes: int | None = None
+    """Bytes of its files, also of remote ones that were read whole; None if not known."""
+    files: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +261,17 @@ class Sample:
                 f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
             )
         return replace(self, parts=files, size=self.size * files / self.parts)
+
+    @property
+    def input_bytes(self) -> Estimate | None:
+        """The bytes of all files, or None if those of a part are not known."""
+        known = [part.bytes for part in self.read if part.bytes is not None]
+        return estimate_parts(known, self.drawn) if len(known) == len(self.read) else None
+
+    @property
+    def input_files(self) -> float:
+        """The number of files of all parts."""
+        return self.parts * sum(part.files for part in self.read) / len(self.read)
 
     @property
     def drawn(self) -> Drawn:
@@ -371,16 +387,19 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
     drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
     letters, count, clock = total([0]), 0, CoreClock()
     tables = read_gathered(source, part, BadFiles(source.on_bad_files))
-    while True:
-        with clock.measure("read"):
-            table = next(tables, None)
-        if table is None:
-            break
-        drawing.add(table)
-        count += 1
-        letters = total([letters, characters(table)])
+    with reading([file for file in part.files if is_url(file)]) as fetched:
+        while True:
+            with clock.measure("read"):
+                table = next(tables, None)
+            if table is None:
+                break
+            drawing.add(table)
+            count += 1
+            letters = total([letters, characters(table)])
     totals = drawing.documents, letters, drawing.size, count, clock.seconds["read"]
-    return SampledPart(number, size, *totals, *drawing.finish())
+    local = sum(Path(file).stat().st_size for file in part.files if Path(file).is_file())
+    stored = total([local, *(each.bytes for each in fetched)]) if part.files else None
+    return SampledPart(number, size, *totals, *drawing.finish(), stored, len(part.files))
 
 
 class _Drawing:

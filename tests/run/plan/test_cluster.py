@@ -215,6 +215,8 @@ def test_more_files_have_more_of_what_the_sample_has(recipe):
     assert (same.files, same.sample) == (4, "160 documents of 4 files")
     assert [row.documents for row in same.rows[:-1]] == [row.documents for row in plan.rows]
     assert only(same.rows[1].documents) == plan.rows[1].documents.value
+    assert only(same.read) == sum(file.stat().st_size for file in Path("texts").iterdir())
+    assert (same.input_files, same.segments) == (4, 3)
     more = lc.plan_cluster(recipe, documents=160, files=4000, cores=2)
     for few, many in zip(same.rows[:3], more.rows[:3], strict=True):
         assert many.documents.value == pytest.approx(1000 * few.documents.value)
@@ -224,6 +226,8 @@ def test_more_files_have_more_of_what_the_sample_has(recipe):
     assert more.rows[2].documents.low < 1000 * same.rows[2].documents.low
     assert more.rows[2].shuffled.value == pytest.approx(1000 * same.rows[2].shuffled.value)
     assert more.written.value > 100 * same.written.value
+    assert (more.read.value, more.input_files) == (pytest.approx(1000 * same.read.value), 4000)
+    assert more.requests == 1000 * same.requests == 4000 * 3 * CONSTANTS["file_requests"]
     assert 1 < more.longest.value / (sum(row.seconds.value for row in more.rows[:-1]) / 4000) < 1.5
     assert more.rows[3].alone.value > 0  # a tokenizer is trained on all documents
 
@@ -235,7 +239,7 @@ def test_the_command_line_has_files_and_cores(recipe):
         "planned over 90,000 files on 4,096 cores with the engine shared, estimated from 80 documents of 4 files"
         in shown
     )
-    for said in ("core-hours: ", "wall: ", "shuffled: ", "peak memory of a task: ", "output: ", "decides: "):
+    for said in ("input: ", "core-hours: ", "wall: ", "shuffled: ", "peak memory of a task: ", "output: ", "decides: "):
         assert f"\n{said}" in shown
     assert "memory of a task" in shown.splitlines()[0]
 
