@@ -38,6 +38,7 @@ from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
 from longcrawl.core.outputs import Writer, without_content
 from longcrawl.core.places import edit_rows
+from longcrawl.core.progress import note_read, tell_progress
 from longcrawl.core.queues import SCHEMA, count_queued
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
@@ -176,6 +177,7 @@ def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.T
         if not batches.num_record_batches:
             yield batches.schema.empty_table()
         for number in range(batches.num_record_batches):
+            note_read(number + 1, batches.num_record_batches)
             yield pa.Table.from_batches([batches.get_batch(number)])
 
 
@@ -760,6 +762,7 @@ class _Counted:
 
     def __iter__(self) -> Iterator[pa.Table]:
         while True:
+            tell_progress()
             with self.clock.measure("read"):
                 if (table := next(self.tables, None)) is None:
                     return

@@ -11,6 +11,7 @@ hashes. One process compares these, 8 bytes each, and passes the chosen document
 """
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import progress_bar
 from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
 from longcrawl.core.outputs import Writer, WriteTask
+from longcrawl.core.progress import following, leading, read_progress
 from longcrawl.core.stages import Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.order import PLANNED, sealed
@@ -38,6 +40,8 @@ from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 HASHED = 128 << 20
 """Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
 
+PROGRESS = "progress"
+"""Folder in ``work`` for the progress of running tasks."""
 WRITTEN = "written"
 """Folder in ``work`` for the markers of an output's files."""
 
@@ -68,6 +72,7 @@ def do_once(
 
     If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together. The
     progress bar counts tasks, or "bytes" if all sizes are known and are those of files, which tasks return as "bytes".
+    It includes the part of running tasks that they report, see :mod:`longcrawl.core.progress`.
 
     Raises:
         DamagedWorkError: a marker was damaged after it was written.
@@ -81,25 +86,52 @@ def do_once(
     waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
     counts_bytes = progress == "bytes" and bool(sizes) and all(sizes)
-    scale: dict[str, Any] = {"unit": " parts"}
-    total, left = len(tasks), len(waiting)
-    if counts_bytes:
-        total, left = sum(sizes), sum(sizes[place] for place in places)
-        scale = {"unit": "B", "unit_scale": True}
-    with progress_bar(total=total, initial=total - left, desc=what, **scale) as bar:
+    scale: dict[str, Any] = {"unit": "B", "unit_scale": True} if counts_bytes else {"unit": " parts"}
+    weights = sizes if counts_bytes else [1] * len(tasks)
+    total, shares, reported = sum(weights), dict[int, float](), folder / WORK / PROGRESS
+    done = total - sum(weights[place] for place in places)
+
+    def show() -> None:
+        now = round(done + sum(weights[place] * share for place, share in shares.items()), 0 if counts_bytes else 2)
+        if now > bar.n:
+            bar.n = now
+            bar.update(0)
+
+    def look() -> None:
+        shares.update((int(name), share) for name, share in read_progress(reported).items())
+        show()
+
+    shutil.rmtree(reported, ignore_errors=True)
+    reported.mkdir(parents=True)
+    # The rate is an average, and each change may be shown: a table of a task is much at once.
+    bar = progress_bar(total=total, initial=done, desc=what, smoothing=0, miniters=0, **scale)
+    with bar, leading(look):
         started = time.monotonic()
-        for result in engine.tasks(function, waiting):
+        for place, result in engine.tasks(
+            partial(_followed, function, reported), list(zip(places, waiting, strict=True))
+        ):
+            shares.pop(place, None)
             if "not_yet" in result:
                 not_yet.append(result["not_yet"])
                 continue
             amount += result.get("documents", 1) if unit == "documents" else 1
             rate = amount / max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
-            bar.update((result["bytes"] or 0) if counts_bytes else 1)  # a file may be gone by now
+            done += (result["bytes"] or 0) if counts_bytes else 1  # a file may be gone by now
+            show()
+    shutil.rmtree(reported, ignore_errors=True)
     if not_yet:
         raise still_open(sorted(not_yet), len(tasks), folder)
     bring(*markers)
     return [Marker.open(marker).content for marker in markers]
+
+
+def _followed(
+    function: Callable[[Any], dict[str, Any]], reported: Path, numbered: tuple[int, Any]
+) -> tuple[int, dict[str, Any]]:
+    number, task = numbered
+    with following(reported / f"{number}"):
+        return number, function(task)
 
 
 def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:

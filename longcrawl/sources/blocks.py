@@ -14,10 +14,19 @@ from typing import BinaryIO, Literal
 import numpy as np
 import zstandard
 
+from longcrawl.core.progress import note_read
 from longcrawl.core.sources import Checksums, Loss, Section
 from longcrawl.errors import SourceError
 from longcrawl.sources import encodings
-from longcrawl.sources.compressed import BrokenMemberError, Compression, Members, Room, Window, stored_compression
+from longcrawl.sources.compressed import (
+    BrokenMemberError,
+    Compression,
+    Members,
+    Room,
+    Window,
+    file_bytes,
+    stored_compression,
+)
 from longcrawl.sources.encodings import Decoding, codec_name, detect_encoding, is_wide, lossy_decoder, marked_encoding
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.urls import path_of
@@ -339,29 +348,34 @@ def _pieces(
             compression = stored_compression(file, path_of(path))
         except SourceError as unknown:
             raise DamagedFileError(str(unknown)) from unknown
-        stored = partial(_stored, file, compression, checksums)
+        stored = partial(_stored, file, compression, checksums, file_bytes(file))
         yield from stored(room) if decoding is None else _decoded(stored, room, decoding)
 
 
 def _section_pieces(path: str, section: Section) -> Iterator[bytes]:
     if section.unpacked:
         with local_copy(section.unpacked) as copy, Path(copy).open("rb") as packed:
-            yield from zstandard.ZstdDecompressor().read_to_iter(packed, write_size=READ_BYTES)
+            size = file_bytes(packed)
+            for piece in zstandard.ZstdDecompressor().read_to_iter(packed, write_size=READ_BYTES):
+                note_read(packed.tell(), size)
+                yield piece
         return
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         file.seek(section.start)
         left = section.stop - section.start
         while piece := file.read(min(left, READ_BYTES)):
             left -= len(piece)
+            note_read(file.tell() - section.start, section.stop - section.start)
             yield piece
 
 
-def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:
+def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, size: int, room: Room | None) -> _Pieces:
     file.seek(0)
-    if compression == "none":
-        yield from iter(lambda: file.read(READ_BYTES), b"")
-    else:
-        yield from _sound(file, compression, checksums, room)
+    plain = compression == "none"
+    pieces = iter(lambda: file.read(READ_BYTES), b"") if plain else _sound(file, compression, checksums, room)
+    for piece in pieces:
+        note_read(file.tell(), size)
+        yield piece
 
 
 def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decoding: Decoding) -> _Pieces:

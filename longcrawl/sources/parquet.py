@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.fields import column_at
+from longcrawl.core.progress import note_read
 from longcrawl.core.sources import Section, is_utf8
 from longcrawl.errors import listed, reason_of
 from longcrawl.io.stored_tables import footer_fault
@@ -298,14 +299,15 @@ def read_rows(
     file is corrupt or has pages that are too large.
     """
     groups = range(file.num_row_groups) if section is None else range(section.start, section.stop)
-    first = 0 if section is None else section.first
+    first = begin = 0 if section is None else section.first
     last = file.metadata.num_rows if section is None else first + section.count
     try:
         paths = {name: tuple(steps) for name, steps in columns.items()}
         for batch in _batches(file, path, list(paths.values()), most, groups):
             table = pa.table({name: _any_length(column_at(batch, steps)) for name, steps in paths.items()})
-            yield first, table
             first += table.num_rows
+            note_read(first - begin, last - begin)
+            yield first - table.num_rows, table
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedFileError(f"is corrupt after row {first}: {reason_of(error)}") from error
     if first != last:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zstandard
 
+from longcrawl.core.progress import tell_progress
 from longcrawl.core.sources import Section
 from longcrawl.errors import SourceError
 from longcrawl.io.files import remove, whole_file
@@ -54,6 +55,7 @@ def divide_lines(
         if name == "utf-8" and not is_other(begin[mark : mark + STEP_BYTES]):
             for piece in chain([begin], pieces):
                 division.add(bytes(piece))
+                tell_progress()
                 if division.is_too_long:
                     break
             if sections := division.finish(stored):

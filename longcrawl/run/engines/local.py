@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from longcrawl.core.exchange import Exchange, exchange_files
+from longcrawl.core.progress import SECONDS, look_at_progress
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.kernels.compiling import load_compiler
@@ -156,7 +157,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
             # the pool's management thread fails and this process would wait for ever (Python 3.11).
             running |= {pool.submit(run_packed, task) for task in islice(left, workers + 1)}
             while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
+                done, running = wait(running, SECONDS, FIRST_COMPLETED)
+                look_at_progress()
                 for each in done:
                     running |= {pool.submit(run_packed, task) for task in islice(left, 1)}
                     yield each.result()

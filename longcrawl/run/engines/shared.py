@@ -27,6 +27,7 @@ from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from longcrawl.core.exchange import Exchange, exchange_files, with_checksum, without_checksum
+from longcrawl.core.progress import look_at_progress
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError, show
 from longcrawl.io.files import PARTIAL, partial_path, publish, url_of, whole_file, write_text
@@ -149,6 +150,7 @@ class Shared:
 
     def _wait(self, pause: "_Pause") -> None:
         self._heartbeat.progress()
+        look_at_progress()
         if not pause.told and time.time() - pause.begun > TELLS:
             pause.told = True
             if awaited := [_describe(lock, owner) for lock in self._watched if (owner := read_owner(lock))]:

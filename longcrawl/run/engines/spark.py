@@ -13,7 +13,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from longcrawl.core.exchange import Exchange, pack_table, unpack_table
+from longcrawl.core.progress import SECONDS, look_at_progress
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.engines.hold import HeldAlone
@@ -75,9 +76,12 @@ class Spark(HeldAlone):
         slices = [tasks[first : first + at_once] for first in range(0, len(tasks), at_once)]
         with ThreadPoolExecutor(len(slices)) as pool:
             try:
-                jobs = [pool.submit(run_job, some) for some in slices]
-                for job in as_completed(jobs):
-                    yield from map(result_of, job.result())
+                running = {pool.submit(run_job, some) for some in slices}
+                while running:
+                    done, running = wait(running, SECONDS, FIRST_COMPLETED)
+                    look_at_progress()
+                    for job in done:
+                        yield from map(result_of, job.result())
             finally:
                 session.interruptTag(tag)
                 pool.shutdown(wait=True, cancel_futures=True)

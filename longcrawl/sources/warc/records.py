@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import BinaryIO, Literal, NamedTuple, get_args
 
+from longcrawl.core.progress import note_read, tell_progress
 from longcrawl.core.sources import BadFiles, Section, is_utf8
 from longcrawl.sources import compressed
 from longcrawl.sources.compressed import BrokenMemberError, Members, Window, compression_of, file_bytes
@@ -275,9 +276,12 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost, section: Section |
     Of a section, made by :func:`divide_records`, only its records are read.
     """
     if section is not None:
-        yield from islice(_read_from(file, most_bytes, lost, section.start, section.first), section.count)
+        start, stop, first, count = section.start, section.stop, section.first, section.count
     else:
-        yield from _read_from(file, most_bytes, lost, 0, 0)
+        start, stop, first, count = 0, file_bytes(file), 0, None
+    for record in islice(_read_from(file, most_bytes, lost, start, first), count):
+        note_read(file.tell() - start, stop - start)
+        yield record
 
 
 def divide_records(file: BinaryIO, most_bytes: int, path: str, size: int) -> list[Section]:
@@ -293,6 +297,7 @@ def divide_records(file: BinaryIO, most_bytes: int, path: str, size: int) -> lis
             filled = 0
         filled += len(record.block or b"")
         count += 1
+        tell_progress()
     lost.report()
     if lost.bad_files.found:
         return []
