@@ -45,9 +45,12 @@ def following(file: Path) -> Iterator[None]:
 
 
 def note_read(done: int, of: int) -> None:
-    """Note how many bytes or rows of its input the running task has read; :func:`tell_progress` publishes it."""
+    """Note how many bytes or rows of its input the running task has read; :func:`tell_progress` publishes it.
+
+    Readers of a section read ahead, so ``done`` may be more than all.
+    """
     if (task := _task.get()) is not None:
-        task.share = done / max(of, 1)
+        task.share = min(done / max(of, 1), 1.0)
 
 
 def tell_progress() -> None:

@@ -1,12 +1,16 @@
 """Segments of a run: what goes into which part, and what progress counts."""
 
+import time
 from pathlib import Path
 
 import datasets
 import pytest
 
+from longcrawl.core import display, progress
+from longcrawl.core.progress import note_read, read_progress, tell_progress
 from longcrawl.io.structured import Marker
-from longcrawl.run.engines import Local
+from longcrawl.run import segments
+from longcrawl.run.engines import Local, Shared, local
 from longcrawl.run.segments import do_once, group_inputs
 
 
@@ -51,6 +55,47 @@ def test_progress_counts_the_bytes_of_files_if_all_are_known(tmp_path, capsys):
     assert shown[0][-1].startswith("read: 4.00M of 4.00M B")
     assert shown[1][0].startswith("read: 3.00M of 4.00M B")
     assert shown[2][-1].startswith("read: 2 of 2 parts")
+
+
+def read_half(marker: Path) -> dict[str, int]:
+    """Read half of a file, go on when the leader has seen that, and finish."""
+    note_read(1, 2)
+    while not marker.with_suffix(".seen").exists():
+        tell_progress()
+        time.sleep(0.001)
+    counts = {"bytes": 2_000_000}
+    Marker(marker, counts, {}).write()
+    return counts
+
+
+@pytest.mark.parametrize("engine", [Local(), Local(2), Shared()], ids=["alone", "processes", "shared"])
+def test_progress_includes_what_running_tasks_have_read(tmp_path, capsys, monkeypatch, engine):
+    markers = [tmp_path / f"{number}.json" for number in range(3)]
+
+    def read_and_note(folder: Path) -> dict[str, float]:
+        found = read_progress(folder)
+        for name in found:
+            markers[int(name)].with_suffix(".seen").touch()
+        return found
+
+    monkeypatch.setattr(segments, "read_progress", read_and_note)
+    for module in (progress, local):
+        monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(display, "LINE_SECONDS", 0)
+    (tmp_path / "work").mkdir()
+    datasets.enable_progress_bars()
+    try:
+        with engine.hold(tmp_path / "work", lambda: False) as held:
+            segments.do_once(
+                tmp_path, read_half, markers, markers, held, "read", "files", sizes=[2_000_000] * 3, progress="bytes"
+            )
+    finally:
+        datasets.disable_progress_bars()
+    shown = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown[0] == "read: 0.00 of 6.00M B"
+    assert shown[1] in ("read: 1.00M of 6.00M B", "read: 2.00M of 6.00M B")  # of two processes
+    assert shown[-1] == "read: 6.00M of 6.00M B"
+    assert not (tmp_path / "work" / "progress").exists()
 
 
 def test_neighbouring_inputs_go_to_different_parts():
