@@ -568,6 +568,16 @@ def store(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield found
 
 
+@pytest.fixture
+def divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module that writes a file of each divided kind, with small files divided in this test."""
+    from longcrawl.run import divide
+
+    monkeypatch.setattr(divide, "LARGE", 2_000)
+    monkeypatch.setattr(divide, "SECTION", 4_000)
+    return _load("divided_files")
+
+
 @pytest.fixture(scope="session")
 def write_model() -> Any:
     """Return what writes a small model of fastText."""

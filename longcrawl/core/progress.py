@@ -83,7 +83,8 @@ def look_at_progress() -> None:
 def read_progress(folder: Path) -> dict[str, float]:
     """Return the share done by the name of each file of progress in a folder."""
     found = dict[str, float]()
-    for file in folder.iterdir():
-        with suppress(OSError, ValueError):  # it is being written, or its task has just ended
-            found[file.name] = float(file.read_text("ascii"))
+    with suppress(OSError):  # shared folders may fail for a while
+        for file in folder.iterdir():
+            with suppress(OSError, ValueError):  # it is being written, or its task has just ended
+                found[file.name] = float(file.read_text("ascii"))
     return found

@@ -266,6 +266,15 @@ def machines_share(store: Any, tmp_path: Path, output: str, monkeypatch: pytest.
     assert store.files("run") == files_of(tmp_path / "local")
 
 
+@pytest.mark.slow
+def test_machines_that_share_the_store_alone_read_divided_files(store, tmp_path, places, divided):
+    for recipe in divided.recipes(tmp_path):
+        lc.run(recipe, tmp_path / recipe.stem)
+        lc.run(recipe, store.url(recipe.stem), engine=Machines())
+        assert store.files(recipe.stem) == files_of(tmp_path / recipe.stem)
+        assert sum(name.startswith("ledger/") for name in store.files(recipe.stem)) > 2
+
+
 def killed(store: Any, python: Callable[..., Any], tmp_path: Path, step: int) -> None:
     recipe = write_recipe(tmp_path, **BRIEF)
     lc.run(recipe, tmp_path / "local")

@@ -353,3 +353,11 @@ def test_a_driver_that_is_killed_is_followed_by_another_engine(
     lc.run(recipe, out, engine=None if first else cluster)
     assert kept == [before]
     assert directory_digest(out) == directory_digest(whole)
+
+
+def test_divided_files_give_the_files_of_one_process(cluster, tmp_path, divided, directory_digest):
+    for recipe in divided.recipes(tmp_path):
+        lc.run(recipe, tmp_path / "one" / recipe.stem)
+        lc.run(recipe, tmp_path / "cluster" / recipe.stem, engine=cluster)
+        assert len(list((tmp_path / "one" / recipe.stem / "ledger").iterdir())) > 2
+    assert directory_digest(tmp_path / "one") == directory_digest(tmp_path / "cluster")
