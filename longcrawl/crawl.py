@@ -326,6 +326,18 @@ class Crawl:
         """Write nanoGPT token files; ``settings`` are fields of ``lc.formats.NanoGptOutput``, such as ``header``."""
         return self.write("nanogpt", path, **settings)
 
+    def to_levanter(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write caches of Levanter; ``settings`` are fields of ``lc.formats.LevanterOutput``, such as ``heldout``."""
+        return self.write("levanter", path, **settings)
+
+    def to_mds(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write MosaicML's MDS shards; ``settings`` are fields of ``lc.formats.MdsOutput``, such as ``heldout``."""
+        return self.write("mds", path, **settings)
+
+    def to_litdata(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write litdata's token files; ``settings`` are fields of ``lc.formats.LitdataOutput``, such as ``heldout``."""
+        return self.write("litdata", path, **settings)
+
     def to_olmo_core(self, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write OLMo-core token files; ``settings`` are fields of ``lc.formats.OlmoCoreOutput``."""
         return self.write("olmo-core", path, **settings)

@@ -333,8 +333,8 @@ def test_a_missing_column_names_those_there_are(crawl):
 def test_an_unknown_output_names_the_known_ones(crawl, tmp_path):
     with pytest.raises(
         StageError,
-        match="output 'orc' is unknown; known: composed, datatrove, gpt-simple, megatron, nanogpt, olmo-core, "
-        "parquet, rectangle",
+        match="output 'orc' is unknown; known: composed, datatrove, gpt-simple, levanter, litdata, mds, "
+        "megatron, nanogpt, olmo-core, parquet, rectangle",
     ):
         crawl.write("orc", tmp_path / "out")
     with pytest.raises(AttributeError):

@@ -228,7 +228,11 @@ def tokenize(
     min_text_length: Annotated[int, _also_snake("--min-text-length", "Leave out documents of fewer characters.")] = 0,
     num_proc: Annotated[int, _also_snake("--num-proc", NUM_PROC, "--num_workers", min=1)] = 1,
     to: Annotated[
-        str, option("Format to write: gpt-simple, datatrove, megatron, nanogpt or olmo-core.", "--format")
+        str,
+        option(
+            "Format to write: gpt-simple, datatrove, megatron, nanogpt, olmo-core, levanter, mds or litdata.",
+            "--format",
+        ),
     ] = "gpt-simple",
     builder: Annotated[
         str | None, option("Source that reads INPUT; guessed by its files' names if left out.", "--source")

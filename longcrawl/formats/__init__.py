@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from longcrawl.formats.buckets.write import ComposedOutput
     from longcrawl.formats.documents import ParquetOutput, ParquetResult
     from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
-    from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core
+    from longcrawl.formats.shards import datatrove, gpt_simple, levanter, litdata, mds, megatron, nanogpt, olmo_core
     from longcrawl.formats.shards import parquet as token_parquet
     from longcrawl.formats.shards.convert import Conversion
     from longcrawl.formats.shards.facts import (
         DatatroveResult,
         GptSimpleResult,
+        LevanterResult,
+        LitdataResult,
+        MdsResult,
         MegatronResult,
         NanoGptResult,
         OlmoCoreResult,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from longcrawl.formats.shards.write import (
         DatatroveOutput,
         GptSimpleOutput,
+        LevanterOutput,
+        LitdataOutput,
+        MdsOutput,
         MegatronOutput,
         NanoGptOutput,
         OlmoCoreOutput,
@@ -42,6 +48,12 @@ __all__ = [
     "Documents",
     "GptSimpleOutput",
     "GptSimpleResult",
+    "LevanterOutput",
+    "LevanterResult",
+    "LitdataOutput",
+    "LitdataResult",
+    "MdsOutput",
+    "MdsResult",
     "MegatronOutput",
     "MegatronResult",
     "NanoGptOutput",
@@ -55,6 +67,9 @@ __all__ = [
     "TokenShard",
     "datatrove",
     "gpt_simple",
+    "levanter",
+    "litdata",
+    "mds",
     "megatron",
     "nanogpt",
     "olmo_core",

@@ -439,7 +439,7 @@ def difference(one: pa.Schema, other: pa.Schema) -> str:
     return f"here {here}, there {there}; make them alike"
 
 
-SPLITS = ("train", "heldout", "val")
+SPLITS = ("train", "heldout", "val", "validation")
 
 
 def check_heldout(heldout: float, output: str) -> None:

@@ -16,7 +16,7 @@ Each block is checked when it is first read. A shard without the file is also re
 import hashlib
 import io
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,12 +194,14 @@ def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None
     return structured.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
 
 
-def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
-    """Read the checksums beside a shard's token file and check the sizes of its files, or return None without any."""
-    beside = shard.with_name(shard.name + SUFFIX)
+def read_checksums(files: Sequence[Path], stem: str) -> BlockChecksums | None:
+    """Read the checksums beside a shard's files, tokens first, and check their sizes; return None without any.
+
+    ``stem`` is the path of the shard without its suffix.
+    """
+    beside = files[0].with_name(files[0].name + SUFFIX)
     if not beside.is_file():
         return None
-    stem = str(shard)[: -len(shard.suffix)]
     found = parse_checksums(beside.read_bytes(), str(beside), stem)
     there = {str(file).removeprefix(stem): file.stat().st_size for file in files if file.is_file()}
     found.check_sizes(there, stem)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
 DAMAGED = "longcrawl verify shows what is wrong with it; copy it back, or build it again"
-_SHARDS = ("datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core")
+_SHARDS = ("datatrove", "gpt-simple", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo-core")
 _WRITTEN = ("manifest", "composed", *_SHARDS, "parquet", "rectangle")
 DESCRIPTIONS = {f"{name}.json" for name in _WRITTEN}
 """Names of files that record the SHA-256 of tables below them; every output adds its own."""

@@ -66,6 +66,8 @@ def find_result(folder: Path) -> tuple[Result, Path]:
 
 def holds_arrays(folder: Path) -> bool:
     """Return whether a folder may be a rectangle in the original layout, which consists of Zarr arrays."""
+    if (folder / "shard_ledger.json").is_file():
+        return False  # a cache of Levanter
     metadata = ("zarr.json", ".zgroup", ".zarray")
     return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 

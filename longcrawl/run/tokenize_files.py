@@ -13,7 +13,7 @@ from longcrawl.run.recipe import Recipe, parse_recipe
 from longcrawl.tokens.encoders import tokenizer_name
 from longcrawl.urls import is_url
 
-FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core")
+FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core", "levanter", "mds", "litdata")
 
 
 def tokenize(
@@ -40,7 +40,7 @@ def tokenize(
         max_length: tokens per window, including the end-of-text token; None keeps documents whole.
         overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
         num_proc: worker processes; the output bytes do not depend on it.
-        format: "gpt-simple", "datatrove", "megatron", "nanogpt" or "olmo-core".
+        format: "gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core", "levanter", "mds" or "litdata".
         builder: the source that reads the documents, such as "redpajama-v2"; None to choose "text", "warc" or "hub" by
             the names of the files.
         min_text_length: minimum length of a document in characters.

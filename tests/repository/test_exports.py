@@ -99,10 +99,12 @@ def test_the_public_surface():
     ]  # fmt: skip
     assert lc.formats.__all__ == [
         "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",
-        "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "MegatronOutput",
+        "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "LevanterOutput",
+        "LevanterResult", "LitdataOutput", "LitdataResult", "MdsOutput", "MdsResult", "MegatronOutput",
         "MegatronResult", "NanoGptOutput", "NanoGptResult", "OlmoCoreOutput", "OlmoCoreResult", "ParquetOutput",
-        "ParquetResult", "RectangleOutput", "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "megatron",
-        "nanogpt", "olmo_core", "open_composed", "open_shard", "token_parquet", "verify_shard",
+        "ParquetResult", "RectangleOutput", "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "levanter",
+        "litdata", "mds", "megatron", "nanogpt", "olmo_core", "open_composed", "open_shard", "token_parquet",
+        "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",

@@ -27,7 +27,7 @@ SPEC = {
 }
 
 
-OUTPUTS = "composed, datatrove, gpt-simple, megatron, nanogpt, olmo-core, parquet, rectangle"
+OUTPUTS = "composed, datatrove, gpt-simple, levanter, litdata, mds, megatron, nanogpt, olmo-core, parquet, rectangle"
 
 
 def changed(**keys) -> dict:

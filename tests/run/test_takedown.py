@@ -39,6 +39,9 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
     "nanogpt": (TOKENS, {"nanogpt": {"header": "llm.c", "shard_bytes": 60_000}}),
     "megatron": (TOKENS, {"megatron": {"shard_bytes": 60_000}}),
     "olmo-core": (TOKENS, {"olmo-core": {"shard_bytes": 60_000}}),
+    "levanter": (TOKENS, {"levanter": {"shard_bytes": 60_000}}),
+    "litdata": (TOKENS, {"litdata": {"shard_bytes": 60_000}}),
+    "mds": (TOKENS, {"mds": {"shard_bytes": 60_000}}),
     "composed": (
         TOKENS,
         {
@@ -209,6 +212,9 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
         pytest.param("nanogpt", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
         pytest.param("megatron", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
         pytest.param("olmo-core", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("levanter", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("litdata", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("mds", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
     ],
 )
 def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, settings):

@@ -149,7 +149,8 @@ def test_wet_files_are_tokenized(tmp_path):
 def test_what_is_no_format_is_refused():
     with pytest.raises(
         RecipeError,
-        match="token shards have no format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt, olmo-core",
+        match="token shards have no format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt, olmo-core, "
+        "levanter, mds, litdata",
     ):
         tokenize_recipe("raw", format="zarr")
 

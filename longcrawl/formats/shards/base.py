@@ -6,7 +6,7 @@ settings, checks, checksums, losses, messages of verification and pickling that 
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from longcrawl.core import kinds
 from longcrawl.core.registry import Registry
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import writing
-from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path
+from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path, stem_of
 from longcrawl.io.block_checksums import BlockChecksums, read_checksums
+from longcrawl.io.files import write_text
 from longcrawl.io.structured import Verification
 
 Check = Literal["everything", "ends", "sizes"]
@@ -35,10 +36,12 @@ class Opening:
     end_of_text: int | None
     vocabulary_size: int | None
     checksums: BlockChecksums | None
+    stem: str
+    """Path of the shard without its suffix, with which the paths of all its files begin."""
 
     def compare(self, number: int, stop: int | None = None) -> None:
         """Raise CorruptionError if a block of the file ``number``, up to byte ``stop`` or the end, was changed."""
-        blocks = self.checksums and self.checksums.files.get(writing.after_stem(self.files[0], self.files[number]))
+        blocks = self.checksums and self.checksums.files.get(str(self.files[number]).removeprefix(self.stem))
         if blocks:
             blocks.check(0, stop)
 
@@ -89,6 +92,11 @@ class ShardFormat(ABC):
 
     name: ClassVar[str]
     suffix: ClassVar[str]
+    """End of the path of a file of tokens; the paths of all files of a shard begin with the rest of that path."""
+    index: ClassVar[str] = ""
+    """Name of the file in a folder of shards that lists them for the peer's reader; "" if it needs none."""
+    heldout: ClassVar[str] = "val"
+    """Split of documents held out, named as the peer expects."""
     holds: ClassVar[frozenset[str]] = frozenset()
     records: ClassVar[frozenset[str]] = frozenset()
 
@@ -96,14 +104,36 @@ class ShardFormat(ABC):
     def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
         """Return the files of a shard, tokens first and the index last; raise FormatError for a wrong suffix."""
         file = local_path(path)
-        if file.suffix != cls.suffix:
+        if not str(file).endswith(cls.suffix):
             raise FormatError(f"{path} is not a shard of {cls.name}: its name must end in {cls.suffix}")
         return (file,)
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
         """Return whether the shard at a path is of this format, judged by its suffix or its first bytes."""
-        return path.suffix == cls.suffix
+        return str(path).endswith(cls.suffix)
+
+    @classmethod
+    def list_shards(cls, shards: Sequence[Path]) -> str:  # noqa: ARG003  # most formats have no such file
+        """Return the content of :attr:`index` for the shards of a folder; their headers are read."""
+        return ""
+
+    @classmethod
+    def write_index(cls, folder: "str | Path") -> list[Path]:
+        """Write the file that lists all shards of a folder, if the format has one, and return its path.
+
+        Runs and :func:`longcrawl.convert` do it. Call it after :meth:`write`, once all shards of a folder are written.
+        """
+        if not cls.index:
+            return []
+        file = local_path(folder) / cls.index
+        write_text(file, cls.list_shards(cls.shards_of(file.parent)))
+        return [file]
+
+    @classmethod
+    def shards_of(cls, folder: Path) -> list[Path]:
+        """Return the shards of the format in a folder, but not in its subfolders, sorted."""
+        return sorted(folder.glob(f"*{cls.suffix}"))
 
     @classmethod
     def columns(cls, names: Iterable[str]) -> list[str]:  # noqa: ARG003  # most formats store no further column
@@ -154,7 +184,7 @@ class ShardFormat(ABC):
         own = cls.settings("write", settings)
         files = cls.shard_files(path)
         stream = writing.DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, cls.holds)
-        with writing.whole_shard(*files) as new:
+        with writing.whole_shard(*files, stem=stem_of(files[0], cls.suffix)) as new:
             cls.encode(stream, new, **own)
             losses = writing.report_losses(stream.losses(), on_loss, cls.name)
         there = tuple(str(each) for each in (*files, writing.checksums_beside(files[0])) if each.exists())
@@ -245,8 +275,9 @@ class ShardFormat(ABC):
         check_word("check", check, Check)
         check_ids(end_of_text, vocabulary_size)
         files = cls.shard_files(path)
-        checksums = _first_checksums(*files)
-        parsed = cls.decode(Opening(files, end_of_text, vocabulary_size, checksums), **own)
+        stem = stem_of(files[0], cls.suffix)
+        checksums = _first_checksums(files, stem)
+        parsed = cls.decode(Opening(files, end_of_text, vocabulary_size, checksums, stem), **own)
         known = {
             "end_of_text": end_of_text if parsed.end_of_text is None else parsed.end_of_text,
             "vocabulary_size": vocabulary_size if parsed.vocabulary_size is None else parsed.vocabulary_size,
@@ -264,6 +295,7 @@ class ShardFormat(ABC):
             opened_by=(cls.open, {**own, **known, **parsed.settings}),
             checksums=checksums,
             first_byte=parsed.first_byte or 0,
+            suffix=cls.suffix,
         )
         return shard, _problems(shard, parsed, check)
 
@@ -294,14 +326,14 @@ def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
         yield from _mask_problems(shard)
 
 
-def _first_checksums(*files: Path) -> BlockChecksums | None:
+def _first_checksums(files: Sequence[Path], stem: str) -> BlockChecksums | None:
     """Read a shard's checksums, and check the first and last block of each file except that of tokens.
 
     These blocks have the data that opening a shard relies on: headers, and the end of the last document.
     """
-    checksums = read_checksums(files[0], *files)
+    checksums = read_checksums(files, stem)
     for suffix, blocks in checksums.files.items() if checksums else ():
-        if blocks.size and suffix != files[0].suffix:
+        if blocks.size and suffix != str(files[0]).removeprefix(stem):
             blocks.check(0, 1)
             blocks.check(blocks.size - 1, blocks.size)
     return checksums

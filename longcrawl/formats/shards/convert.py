@@ -12,7 +12,15 @@ import yaml
 from longcrawl.core.display import counted
 from longcrawl.errors import FormatError, as_lines, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
-from longcrawl.formats.shards.shard import OVERLAP, Documents, check_word, local_path, named_columns
+from longcrawl.formats.shards.shard import (
+    OVERLAP,
+    Documents,
+    check_word,
+    local_path,
+    named_columns,
+    shard_folder,
+    stem_of,
+)
 from longcrawl.formats.shards.spec import FORMATS, find_format, shards_in
 from longcrawl.formats.shards.writing import (
     NOTE,
@@ -80,8 +88,9 @@ def convert(
     Args:
         source: a shard, or a folder of shards, including those in its subfolders.
         target: the shard to write or, for a folder, the folder in which each shard keeps its name with a new suffix.
-        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core" or "token-parquet". None
-            takes the format from the suffix of ``target``, if only one format has it.
+        to: the format's name: "datatrove", "gpt-simple", "levanter", "litdata", "mds", "megatron", "nanogpt",
+            "olmo-core" or "token-parquet". None takes the format from the suffix of ``target``, if only one format has
+            it.
         source_format: the format of ``source``, if it is not clear from the files.
         on_loss: treatment of content that the target cannot store: "error" writes nothing of that shard, "warn" writes
             the rest. Either names the content.
@@ -127,6 +136,8 @@ def convert(
         shards.append(_write(read, into, other, settings))
         facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
         not_recorded |= dict.fromkeys(facts)
+    for folder in dict.fromkeys(shard_folder(other, into.suffix) for _, other in pairs):
+        into.write_index(folder)
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
@@ -181,7 +192,7 @@ def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
     """Pair each shard with its target, and return the target format; raise FormatError if a file would be replaced."""
-    fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
+    fitting = [name for name in FORMATS.loaded() if str(target).endswith(FORMATS[name].suffix)]
     if to is None and len(fitting) != 1:
         raise FormatError(
             f"the format of {target} is not clear from its suffix: type --to FORMAT, with one of "
@@ -191,7 +202,12 @@ def _pairs(
     pairs = [(source, target)]
     if source.is_dir():
         found = shards_in(source, source_format, None)
-        pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
+        stems = [stem_of(file, find_format(file, source_format).suffix) for file in found]
+        targets = [
+            stem_of(target, into.suffix) if stem == str(source) else target / Path(stem).relative_to(source)
+            for stem in stems
+        ]
+        pairs = [(file, Path(f"{other}{into.suffix}")) for file, other in zip(found, targets, strict=True)]
     for one, other in pairs:
         own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}
         written = into.shard_files(other)

@@ -15,7 +15,7 @@ from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, read_t
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
 from longcrawl.errors import CorruptionError, as_lines, printable
 from longcrawl.formats.order import counts_of_split, describe_order
-from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, token_table
+from longcrawl.formats.shards.shard import ORIGINS, OVERLAP, Documents, TokenShard, shard_folder, stem_of, token_table
 from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.token_output import decode_document
@@ -33,6 +33,7 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
     those of the format's ``write`` that the description does not record.
     """
     changes, proof, shards = Changes(folder, read_description(folder, name)), Proof(PROOF_TOKENS), list[_Shard]()
+    form = FORMATS[name]
     for table in [table for table in changes.described["files"] if table.startswith("documents/")]:
         if len(rows := rows_of_ids(read_table(folder / table, ["id"]), ids)):
             held = _Shard(table, read_table(folder / table), rows)
@@ -45,6 +46,8 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
     empty = [table for table in changes.changed if table.startswith("documents/") and table in changes.dropped]
     for table in sorted(empty, reverse=True):
         _fill_number(changes, name, table)
+    for changed in sorted({shard_folder(held.path, form.suffix) for held in shards}):
+        changes.changed += [file.relative_to(folder).as_posix() for file in form.write_index(folder / changed)]
     return changes.finish(f"{name}.json", sum(len(held.gone) for held in shards), proof)
 
 
@@ -67,7 +70,7 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     everything = shard.documents()
     tokens = int(everything.lengths[~stays].sum())
     _count(changes.described, path, {"documents": len(held.gone), "entries": int((~stays).sum()), "tokens": tokens})
-    beside = [each for each in changes.described["files"] if _of_shard(each, path)]
+    beside = [each for each in changes.described["files"] if _of_shard(each, path, FORMATS[name].suffix)]
     if not held.here.any():
         _count(changes.described, path, {"shards": 1})
         changes.changed.append(table)
@@ -103,8 +106,9 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     proof.look([np.asarray(again.tokens)])
 
 
-def _of_shard(name: str, shard: str) -> bool:
-    return name.startswith(f"{shard.rpartition('.')[0]}.") and not name.startswith("documents/")
+def _of_shard(name: str, shard: str, suffix: str) -> bool:
+    stem = stem_of(shard, suffix)
+    return name.startswith((f"{stem}.", f"{stem}/")) and not name.startswith("documents/")
 
 
 def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
@@ -129,8 +133,9 @@ def _fill_number(changes: Changes, name: str, table: str) -> None:
     documents = read_table(changes.folder / last)
     names = pa.repeat(f"{new}{suffix}", documents.num_rows)
     documents = documents.set_column(documents.column_names.index("shard"), "shard", names)
-    for each in [each for each in changes.described["files"] if _of_shard(each, f"{old}{suffix}")]:
+    for each in [each for each in changes.described["files"] if _of_shard(each, f"{old}{suffix}", suffix)]:
         moved = f"{new}{each.removeprefix(old)}"
+        (changes.folder / moved).parent.mkdir(parents=True, exist_ok=True)
         (changes.folder / each).rename(changes.folder / moved)
         changes.dropped.append(each)
         changes.changed.append(moved)
@@ -293,6 +298,7 @@ class ShardResult(Result):
         suffix = FORMATS[self.name].suffix
         files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
         words = {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
+        words["folder"] = shard_folder(shard, suffix).as_posix()
         return words | {"format": self.name, "row": "an entry", "settings": "", "given": ""}
 
     def card_template(self) -> str:
@@ -389,6 +395,27 @@ class DatatroveResult(ShardResult):
 
     name: ClassVar[str] = "datatrove"
     citation: ClassVar[str] = DATATROVE
+
+
+@result
+class LevanterResult(ShardResult):
+    """Caches of Levanter and Marin."""
+
+    name: ClassVar[str] = "levanter"
+
+
+@result
+class LitdataResult(ShardResult):
+    """Token files of litdata."""
+
+    name: ClassVar[str] = "litdata"
+
+
+@result
+class MdsResult(ShardResult):
+    """Shards of MosaicML's streaming datasets."""
+
+    name: ClassVar[str] = "mds"
 
 
 @result

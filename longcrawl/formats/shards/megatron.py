@@ -37,7 +37,14 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards.base import Opening, Parsed, shard_format
 from longcrawl.formats.shards.gpt_simple import BinAndIdx, read_index_header
 from longcrawl.formats.shards.shard import Documents, check_size, end_problems, file_bytes, map_file
-from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
+from longcrawl.formats.shards.writing import (
+    MOST_INT32,
+    DocumentStream,
+    NewFiles,
+    append_spool,
+    check_int32,
+    write_array,
+)
 
 NAME = "megatron"
 SUFFIX = ".bin"
@@ -46,7 +53,6 @@ HEADER = struct.Struct("<9sQBQQ")
 WIDTHS = {8: 2, 4: 4}
 """Bytes of a token by the code of its type; int32 is read as uint32, which is equal for all non-negative ids."""
 CODES = {2: 8, 4: 4}
-MOST = (1 << 31) - 1
 BLOCK = 1 << 20
 
 
@@ -149,10 +155,10 @@ def _read_header(index: Path) -> tuple[int, int, int, bool]:
 
 
 def _check_sizes(batch: Documents, first: int) -> None:
-    if len(batch.lengths) and batch.lengths.max() > MOST:
+    if len(batch.lengths) and batch.lengths.max() > MOST_INT32:
         number = int(np.argmax(batch.lengths))
         raise FormatError(
-            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, Megatron counts {MOST:,}: cut it"
+            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, Megatron counts {MOST_INT32:,}: "
+            "cut it"
         )
-    if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST:
-        raise FormatError(f"an id is {int(batch.tokens.max()):,}, Megatron's int32 holds {MOST:,}: leave it out")
+    check_int32(batch, "Megatron")

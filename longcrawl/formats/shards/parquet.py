@@ -42,6 +42,7 @@ from longcrawl.formats.shards.shard import (
     file_bytes,
     map_opened,
     named_columns,
+    stem_of,
 )
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
 from longcrawl.io.block_checksums import read_checksums
@@ -173,7 +174,7 @@ def _rows(file: Path, column: str) -> Iterator[pa.Table]:
 def _compared(path: "str | Path") -> Path:
     """Return the file of a shard, after comparing all of it with its checksums, if it has any."""
     (file,) = TokenParquet.shard_files(path)
-    checksums = read_checksums(file, file)
+    checksums = read_checksums([file], stem_of(file, SUFFIX))
     if checksums is not None:
         checksums.check()
     return file

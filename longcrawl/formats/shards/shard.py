@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import IO, Any, get_args
 
 import numpy as np
@@ -128,6 +128,8 @@ class TokenShard:
     opened_by: tuple[Callable[..., "TokenShard"], Mapping[str, Any]] | None = field(default=None, repr=False)
     checksums: BlockChecksums | None = field(default=None, repr=False)
     first_byte: int = field(default=0, repr=False)
+    suffix: str = field(default="", repr=False)
+    """End of ``path``; the paths of all files of the shard begin with the rest of it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the tokens."""
@@ -166,9 +168,8 @@ class TokenShard:
     def _blocks(self) -> tuple[FileBlocks | None, FileBlocks | None, list[FileBlocks]]:
         """Blocks of the tokens, of the loss mask, and of each other file."""
         files = {} if self.checksums is None else dict(self.checksums.files)
-        suffix = PurePath(self.path).suffix
-        mask = None if self.loss_mask is None else files.pop(suffix + LOSS_SUFFIX, None)
-        return files.pop(suffix, None), mask, list(files.values())
+        mask = None if self.loss_mask is None else files.pop(self.suffix + LOSS_SUFFIX, None)
+        return files.pop(self.suffix, None), mask, list(files.values())
 
     @property
     def unread(self) -> bool:
@@ -216,6 +217,16 @@ class TokenShard:
 
 
 BLOCK = 1 << 22
+
+
+def stem_of(path: "str | Path", suffix: str) -> str:
+    """Return the path of a shard without the suffix of its format."""
+    return str(path).removesuffix(suffix)
+
+
+def shard_folder(path: "str | Path", suffix: str) -> Path:
+    """Return the folder that a shard is in, with the other shards of its split."""
+    return Path(stem_of(path, suffix)).parent
 
 
 def local_path(path: "str | Path") -> Path:

@@ -1,4 +1,4 @@
-"""Token shards of datatrove, GPT-Simple, Megatron and nanoGPT as sources with a row per document.
+"""Token shards of all formats but parquet as sources with a row per document.
 
 Rows are ``id`` (``FILE:NUMBER``, documents counted from 0), ``tokens`` (list of uint16 or uint32) and ``n_tokens``.
 GPT-Simple's shards also have ``overlap``, and datatrove's have ``loss_mask`` if there are ``.loss`` files. With
@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
 from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.shards.base import Check
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
+from longcrawl.formats.shards.levanter import OTHER_FILES
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard, stem_of
 from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
 from longcrawl.io.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.io.files import why_no_file
@@ -78,9 +79,9 @@ class TokenShards(Source):
         found = named_parts(self.name, data_dir, data_files, (suffix,), f"*{suffix}", self._split_names)
         parts: dict[str, list[Part]] = {}
         for split, named in found.items():
-            shards = [part for part in named if not part.name.endswith((*self.beside, CHECKSUMS))]
+            shards = [part for part in named if not part.files[0].endswith((*self.beside, CHECKSUMS))]
             for part in shards:
-                if not part.name.endswith(suffix) and why_no_file(part.files[0]) is None:
+                if not part.files[0].endswith(suffix) and why_no_file(part.files[0]) is None:
                     raise SourceError(f"{part.files[0]} is not a shard of {self.name}; their names end in {suffix}")
             if not shards:
                 raise SourceError(f"{self.data_files!r} names no file that ends in {suffix}; check data_files")
@@ -114,7 +115,7 @@ class TokenShards(Source):
 
     def _files(self, path: str) -> tuple[str, ...]:
         """Return the files of a shard, tokens first; remote ones are listed even if they do not exist."""
-        stem = posixpath.splitext(path)[0] if self.after_stem else path
+        stem = stem_of(path, FORMATS[self.name].suffix) if self.after_stem else path
         beside = [*(stem + suffix for suffix in self.beside), path + CHECKSUMS]
         return path, *(file for file in beside if is_url(file) or Path(file).is_file())
 
@@ -173,6 +174,41 @@ class GptSimple(TokenShards):
     """Entries of GPT-Simple's ``.bin`` and ``.idx`` files: documents, and windows of long ones."""
 
 
+@source("levanter")
+class Levanter(TokenShards):
+    """Documents of the caches of Levanter and Marin."""
+
+    homepage: ClassVar[str] = "https://github.com/marin-community/marin"
+
+    beside: ClassVar[tuple[str, ...]] = OTHER_FILES
+
+
+@source("litdata")
+class Litdata(TokenShards):
+    """Documents of the ``.bin`` files of litdata that hold tokens."""
+
+    homepage: ClassVar[str] = "https://github.com/Lightning-AI/litData"
+
+    beside: ClassVar[tuple[str, ...]] = (".index.json",)
+
+
+@source("mds")
+class Mds(TokenShards):
+    """Documents of MosaicML's ``.mds`` files.
+
+    Args:
+        column: the column of tokens.
+        encoding_type: type of a token in a column of ``bytes``.
+    """
+
+    homepage: ClassVar[str] = "https://github.com/mosaicml/streaming"
+
+    column: str = TOKENS
+    encoding_type: Literal["uint16", "int32", "uint32", "int64"] | None = None
+
+    beside: ClassVar[tuple[str, ...]] = ()
+
+
 @source("megatron")
 class Megatron(TokenShards):
     """Documents of Megatron-LM's ``.bin`` and ``.idx`` files."""
@@ -227,12 +263,15 @@ def _local_files(files: tuple[str, ...]) -> Iterator[str]:
         with local_copy(files[0]) as path:
             yield path
         return
+    above = posixpath.dirname(posixpath.commonprefix(files))
     with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
-        for file in files:
+        places = [Path(folder, file.removeprefix(f"{above}/")) for file in files]
+        for file, place in zip(files, places, strict=True):
             try:
                 with local_copy(file) as copy:
-                    shutil.move(copy, folder)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.move(copy, place)
             except DamagedFileError as broken:
                 if file == files[0] or not isinstance(broken.__cause__, FileNotFoundError):
                     raise
-        yield str(Path(folder) / posixpath.basename(files[0]))
+        yield str(places[0])

@@ -28,7 +28,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, olmo_core, parquet  # noqa: F401  # each registers its format
+from longcrawl.formats.shards import (  # noqa: F401  # each registers its format
+    datatrove,
+    gpt_simple,
+    levanter,
+    litdata,
+    mds,
+    megatron,
+    nanogpt,
+    olmo_core,
+    parquet,
+)
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.shard import TokenShard, local_path
 from longcrawl.io import structured
@@ -132,7 +142,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     runs = {name.rpartition("/")[0] for name in (*filter(None, outputs), *found_runs)}
     run_tables = {_below(run, table) for run in runs for table in RUN_TABLES}
     found = []
-    for file in (file for file in there if Path(file).suffix in suffixes):
+    for file in (file for file in there if f"/{file}".endswith(tuple(suffixes))):
         if name is None and file.endswith(olmo_core.SUFFIX) and file not in arrays:
             continue  # .npy is the suffix of any array
         output = next((each for each in reversed(_folders(file)) if each in outputs), None)

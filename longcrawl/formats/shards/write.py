@@ -19,7 +19,16 @@ from longcrawl.errors import StageError
 from longcrawl.formats import order
 from longcrawl.formats.documents import folder_name
 from longcrawl.formats.shards import gpt_simple, nanogpt
-from longcrawl.formats.shards.shard import FOUND, N_TOKENS, ORIGINS, OVERLAP, TOKENS, Documents, list_column
+from longcrawl.formats.shards.shard import (
+    FOUND,
+    N_TOKENS,
+    ORIGINS,
+    OVERLAP,
+    TOKENS,
+    Documents,
+    list_column,
+    shard_folder,
+)
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, entries_of, spilled_columns, stored_type, token_bytes
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
@@ -118,6 +127,28 @@ class DatatroveOutput(ShardOutput):
     """
 
 
+@output("levanter")
+class LevanterOutput(ShardOutput):
+    """Write caches of Levanter and Marin; fields are those of :class:`ShardOutput`.
+
+    Documents held out are the split ``validation``.
+    """
+
+    windows = False
+
+
+@output("litdata")
+class LitdataOutput(ShardOutput):
+    """Write litdata's ``.bin`` files and ``index.json``; fields are those of :class:`ShardOutput`."""
+
+    windows = False
+
+
+@output("mds")
+class MdsOutput(ShardOutput):
+    """Write MosaicML's ``.mds`` files and ``index.json``; fields are those of :class:`ShardOutput`."""
+
+
 @output("megatron")
 class MegatronOutput(ShardOutput):
     """Write Megatron-LM's ``.bin`` and ``.idx``; fields are those of :class:`ShardOutput`."""
@@ -170,13 +201,13 @@ class ShardWriter(TokenWriter):
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:  # noqa: ARG002  # it is empty
         """Order all documents, split off the held-out ones, and list the shards to write."""
-        by_bucket = self.settings.buckets is not None
+        by_bucket, heldout, form = self.settings.buckets is not None, self.settings.heldout, FORMATS[self.settings.name]
         stretches, _ = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)
         tasks: list[WriteTask] = []
         for stretch in stretches:
             folder = (self._bucket_folder(stretch.group),) if by_bucket else ()
             of = f" of {self.settings.buckets} {stretch.group!r}" if by_bucket else ""
-            for split, bounds in order.split_rows(self.settings.heldout, len(stretch.sizes), "val", of).items():
+            for split, bounds in order.split_rows(heldout, len(stretch.sizes), form.heldout, of).items():
                 for number, shard in enumerate(order.cut(stretch, *bounds, self.settings.shard_bytes)):
                     path = "/".join([split, *folder, f"{number:05d}"])
                     tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, stretch.group, *shard)))
@@ -250,6 +281,13 @@ class ShardWriter(TokenWriter):
                 for value, group in groupby(written, itemgetter("bucket"))  # as they were planned
             ]
         files = [each["files"] for each in written]
+        form = FORMATS[self.settings.name]
+        folders = {
+            shard_folder(name, form.suffix): None for each in files for name in each if name.endswith(form.suffix)
+        }
+        for folder in folders:
+            indexes = form.write_index(target / folder)
+            files.append(file_entries(target, [file.relative_to(target).as_posix() for file in indexes]))
         if self.tokenize is not None:
             files.append(file_entries(target, [self.tokenize.encoder().save(str(target))]))
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -50,6 +50,7 @@ NOTE = "note"
 """Policy of :func:`longcrawl.convert` for "warn", which collects losses to warn once for all shards."""
 Longs = npt.NDArray[np.int64]
 BLOCK = 1 << 22
+MOST_INT32 = (1 << 31) - 1
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
 """Columns of documents that shards can store."""
 
@@ -297,11 +298,17 @@ def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike)
         file.write(np.ascontiguousarray(values[first : first + BLOCK], kind).data)
 
 
+def check_int32(batch: Documents, project: str) -> None:
+    """Raise FormatError for ids that a project, which stores tokens as int32, cannot store."""
+    if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST_INT32:
+        raise FormatError(f"an id is {int(batch.tokens.max()):,}, {project}'s int32 holds {MOST_INT32:,}: leave it out")
+
+
 class NewFiles:
     """Files of a shard while they are written, under temporary names beside the final ones."""
 
-    def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:
-        self.path, self._besides, self._opened = path, besides, opened
+    def __init__(self, path: Path, stem: str, besides: Mapping[str, Path], opened: ExitStack) -> None:
+        self.path, self._stem, self._besides, self._opened = path, stem, besides, opened
         self.digested = dict[str, DigestedFile]()
         """The opened files, by the part of their names after the shard's stem."""
 
@@ -316,8 +323,8 @@ class NewFiles:
 
     def sha256(self) -> dict[str, str]:
         """Return the SHA-256 of the files that were written in order, by path."""
-        stem = str(self.path).removesuffix(self.path.suffix)
-        return {stem + suffix: known for suffix, file in self.digested.items() if (known := file.sha256) is not None}
+        known = {suffix: file.sha256 for suffix, file in self.digested.items()}
+        return {self._stem + suffix: digest for suffix, digest in known.items() if digest is not None}
 
     def spool(self) -> IO[bytes]:
         """Open an unnamed file in the same folder, for numbers to append after all tokens."""
@@ -325,19 +332,20 @@ class NewFiles:
 
 
 @contextmanager
-def whole_shard(*files: Path) -> Iterator[NewFiles]:
+def whole_shard(*files: Path, stem: str) -> Iterator[NewFiles]:
     """Open the files of a shard, tokens first, for writing; they get their names when the block ends without an error.
 
     The last file is the index: that of other data is removed first, and the new one is published last. A file that the
-    block did not write is removed. The checksums of all files are written last.
+    block did not write is removed. The checksums of all files are written last. The paths of all files begin with
+    ``stem``; folders with it in their path are the shard's own.
     """
-    sums = checksums_beside(files[0])
-    for folder in {file.parent for file in files}:
+    sums, folders = checksums_beside(files[0]), {file.parent for file in files}
+    for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-    besides = {after_stem(files[0], file): partial_path(file) for file in files}
+    besides = {str(file).removeprefix(stem): partial_path(file) for file in files}
     try:
         with ExitStack() as opened:
-            new = NewFiles(files[0], besides, opened)
+            new = NewFiles(files[0], stem, besides, opened)
             yield new
         written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
         checksums = checksums_of(written, {suffix: file.crc32c for suffix, file in new.digested.items()})
@@ -358,17 +366,16 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
     finally:
         for beside in besides.values():
             beside.unlink(missing_ok=True)
+        own = {each for folder in folders for each in (folder, *folder.parents) if f"{each}/".startswith(f"{stem}/")}
+        for folder in sorted(own, reverse=True):
+            with suppress(OSError):  # not empty, as after all but a failure
+                folder.rmdir()
 
 
 def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
     """Append the content of a spool to a file."""
     spool.seek(0)
     shutil.copyfileobj(spool, file)
-
-
-def after_stem(tokens: Path, file: Path) -> str:
-    """Return the part of a file's name after the stem of its shard."""
-    return str(file).removeprefix(str(tokens)[: -len(tokens.suffix)])
 
 
 def checksums_beside(tokens: Path) -> Path:

@@ -18,6 +18,9 @@ END = 600
 NAMES = {
     "datatrove": "shard.ds",
     "gpt-simple": "shard.bin",
+    "levanter": "shard/input_ids/data/c/0",
+    "litdata": "shard.bin",
+    "mds": "shard.mds",
     "megatron": "shard.bin",
     "nanogpt": "shard.bin",
     "olmo-core": "shard.npy",
@@ -64,6 +67,9 @@ def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sent
     lost = {
         "datatrove": ["the column id"],
         "gpt-simple": ["the column id", "the loss mask, which is False for 1 tokens"],
+        "levanter": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
+        "litdata": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
+        "mds": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
         "megatron": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
         "nanogpt": [
             "the column id",
@@ -169,8 +175,8 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
 @pytest.mark.parametrize(
     ("source", "target", "words", "said"),
     [
-        ("a.ds", "b.bin", {}, "type --to FORMAT, with one of gpt-simple, megatron, nanogpt"),
-        ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, olmo-core, token-parquet"),
+        ("a.ds", "b.bin", {}, "type --to FORMAT, with one of gpt-simple, litdata, megatron, nanogpt"),
+        ("a.ds", "b", {}, "with one of datatrove, gpt-simple, levanter, litdata, mds, megatron, nanogpt, olmo-core"),
         ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
         ("a.ds", "a.ds", {}, "would be written over the shard that is read"),
         ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),

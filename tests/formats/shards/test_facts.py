@@ -3,7 +3,7 @@
 from longcrawl.core.outputs import RESULTS
 from longcrawl.formats.shards.facts import ShardResult
 
-NAMES = ["gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core"]
+NAMES = ["gpt-simple", "datatrove", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo-core"]
 
 
 def test_every_shard_output_has_a_result_of_its_name():

@@ -20,8 +20,25 @@ from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats.shards import write as shard_output
 from longcrawl.formats.shards.spec import shards_in
 
-SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin", "olmo-core": ".npy"}
+SUFFIX = {
+    "gpt-simple": ".bin",
+    "datatrove": ".ds",
+    "levanter": "/input_ids/data/c/0",
+    "litdata": ".bin",
+    "mds": ".mds",
+    "megatron": ".bin",
+    "nanogpt": ".bin",
+    "olmo-core": ".npy",
+}
 NAMES = [*SUFFIX]
+BESIDE = {
+    "levanter": ("/input_ids/data/zarr.json", "/input_ids/offsets/c/0", "/input_ids/offsets/zarr.json"),
+    "litdata": (".index.json",),
+    "olmo-core": (".csv.gz",),
+}
+"""Suffixes of further files without which a shard is not found."""
+PEERS = ("olmo_core.data", "levanter.store", "from streaming", "from litdata")
+"""Imports of peers, which are not installed; see benchmarks/cross_reading.py."""
 DOCUMENTS = 100
 END = 0
 
@@ -47,7 +64,7 @@ def recipe_of(path: Path, *arguments, **settings) -> Path:
     return path
 
 
-WINDOWS = {"gpt-simple": (64, 16), "datatrove": (64, 16), "megatron": (64, 0), "nanogpt": None, "olmo-core": None}
+WINDOWS = dict.fromkeys(NAMES) | {"gpt-simple": (64, 16), "datatrove": (64, 16), "mds": (64, 0), "megatron": (64, 0)}
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -61,6 +78,10 @@ def run_folder(request, tmp_path_factory, source, tokenizer) -> Path:
 def opened(folder: Path, split: str = "train") -> list[lc.formats.TokenShard]:
     files = sorted((folder / split).rglob(f"*{SUFFIX[folder.name]}"))
     return [lc.formats.open_shard(file, folder.name, end_of_text=END) for file in files]
+
+
+def held_out(folder: Path) -> str:
+    return "validation" if folder.name == "levanter" else "val"
 
 
 def texts_of(source: Path) -> dict[str, str]:
@@ -82,9 +103,10 @@ def naive_entries(tokens: list[int], windows: tuple[int, int] | None) -> list[tu
 def test_shards_hold_what_tokenising_and_cutting_by_hand_give(run_folder, source, tokenizer):
     encoder = lc.tokens.Tokenize(tokenizer).encoder()
     texts, seen = texts_of(source), []
-    for split in ("train", "val"):
+    for split in ("train", held_out(run_folder)):
         for shard in opened(run_folder, split):
-            table = pq.read_table(run_folder / "documents" / split / Path(shard.path).with_suffix(".parquet").name)
+            stem = Path(shard.path.removesuffix(SUFFIX[run_folder.name])).name
+            table = pq.read_table(run_folder / "documents" / split / f"{stem}.parquet")
             at = 0
             for row in table.to_pylist():
                 assert row["shard"] == Path(shard.path).relative_to(run_folder).as_posix()
@@ -104,7 +126,7 @@ def test_shards_hold_what_tokenising_and_cutting_by_hand_give(run_folder, source
 
 
 def test_documents_are_shuffled_and_the_first_are_held_out(run_folder, source):
-    held = pq.read_table(run_folder / "documents/val")["id"].to_pylist()
+    held = pq.read_table(run_folder / "documents" / held_out(run_folder))["id"].to_pylist()
     ordered = lc.Crawl(Dataset.from_dict({"id": list(texts_of(source))})) | lc.tokens.Shuffle(seed=1)
     assert held == ordered.data["id"][: round(0.1 * DOCUMENTS)]
 
@@ -117,30 +139,32 @@ def test_held_out_shards_are_a_split_wherever_an_output_is_read(run_folder, tmp_
         assert {split: len(rows) for split, rows in data.items()} == {
             split: told["entries"] for split, told in described.items()
         }
-        for split in ("train", "val"):
+        held = held_out(run_folder)
+        for split in ("train", held):
             listed = shards_in(folder, None, split)
             assert listed == sorted((run_folder / split).rglob(f"*{suffix}")) == shards_in(folder, name, split)
-        assert len(shards_in(folder, None, None)) == described["train"]["shards"] + described["val"]["shards"]
+        assert len(shards_in(folder, None, None)) == described["train"]["shards"] + described[held]["shards"]
     reading = {"source_format": name, "end_of_text": END}
     packed = lc.loading.Packed(run_folder.parent, max_length=64, format=name, end_of_text=END)
     assert [shard.path for shard in packed.buckets[""].shards] == [shard.path for shard in opened(run_folder)]
     told = lc.convert(run_folder.parent, tmp_path / "other", "token-parquet", **reading)
     assert sum(shard.documents for shard in told.shards) == sum(split["entries"] for split in described.values())
-    assert (tmp_path / "other" / name / "val/00000.parquet").exists()
+    assert (tmp_path / "other" / name / held / "00000.parquet").exists()
 
 
 def test_only_shards_that_an_output_lists_are_its_own(run_folder, tmp_path, sentence_of):
     name, suffix = run_folder.name, SUFFIX[run_folder.name]
     copy = shutil.copytree(run_folder, tmp_path / "copy")
-    for ending in (suffix, ".csv.gz") if name == "olmo-core" else (suffix,):
-        shutil.copy(copy / f"train/00000{ending}", copy / f"train/stale{ending}")
-        shutil.copy(copy / f"train/00000{ending}", tmp_path / f"stale{ending}")
+    for ending in (suffix, *BESIDE.get(name, ())):
+        for stale in (copy / f"train/stale{ending}", tmp_path / f"stale{ending}"):
+            stale.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(copy / f"train/00000{ending}", stale)
     assert copy / f"train/stale{suffix}" not in shards_in(copy)
     (copy / f"{name}.json").unlink()
     assert copy / f"train/stale{suffix}" in shards_in(copy)
     assert not [file for file in shards_in(copy) if file.suffix == ".parquet"]  # documents/ is beside train/
-    for file in tmp_path.glob("stale.*"):
-        shutil.copy(file, copy)
+    for file in tmp_path.glob("stale*"):
+        shutil.move(file, copy)
     assert "stale" in sentence_of(FormatError, shards_in, copy, None, "train")
     assert "so that its split is unknown: move it" in sentence_of(
         SourceError, make_source(name, {"data_dir": str(copy), "end_of_text": END}).splits
@@ -232,7 +256,7 @@ def test_a_run_is_verified_inspected_and_asked(run_folder):
     )
     assert told.row_id in str(told)
     assert "site" in str(told)
-    assert lc.inspect(run_folder, "val", 9).row == 9
+    assert lc.inspect(run_folder, held_out(run_folder), 9).row == 9
     assert str(lc.why(out, told.row_id)) == f"{told.row_id}: kept"
     assert lc.analysis(out) == lc.analysis(run_folder)
     assert lc.analysis(out).documents == DOCUMENTS
@@ -241,7 +265,7 @@ def test_a_run_is_verified_inspected_and_asked(run_folder):
 def test_the_code_of_the_card_runs(run_folder, python, monkeypatch):
     card = (run_folder.parent / "README.md").read_text()
     code = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
-    code = [block for block in code if "olmo_core.data" not in block]  # not installed; see benchmarks/cross_reading.py
+    code = [block for block in code if not any(peer in block for peer in PEERS)]
     assert len(code) == 3
     program = "\n".join(block.split("```")[0] for block in code).replace('"user/name"', f'"{run_folder.parent}"')
     monkeypatch.chdir(run_folder.parent)
@@ -265,15 +289,17 @@ def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
         assert said in problem
     copy = tmp_path / "added" / run_folder.name
     shutil.copytree(run_folder, copy)
-    (copy / "train" / f"99999{SUFFIX[run_folder.name]}").write_bytes(b"12")
+    added = copy / "train" / f"99999{SUFFIX[run_folder.name]}"
+    added.parent.mkdir(parents=True, exist_ok=True)
+    added.write_bytes(b"12")
     assert "is not part of this output" in lc.verify(copy).problems[0]
 
 
 def test_what_is_not_there_is_said(run_folder):
     with pytest.raises(FormatError, match="has no split 'test'; there is: train, val"):
         lc.inspect(run_folder, "test")
-    with pytest.raises(FormatError, match="split 'val' has documents 0 to 9, not 10"):
-        lc.inspect(run_folder, "val", 10)
+    with pytest.raises(FormatError, match=f"split '{held_out(run_folder)}' has documents 0 to 9, not 10"):
+        lc.inspect(run_folder, held_out(run_folder), 10)
 
 
 def test_our_own_dataset_and_crawl_give_the_same_shards(tmp_path, source, tokenizer):
@@ -362,6 +388,9 @@ def test_windows_of_another_shard_stay_windows(tmp_path):
     [
         ("megatron", (64, 16), "megatron cannot record that windows overlap, so their overlaps would count twice"),
         ("nanogpt", (64, 0), "nanogpt cannot tell windows apart, which end without an end-of-text token"),
+        ("levanter", (64, 0), "levanter cannot tell windows apart, which end without an end-of-text token"),
+        ("litdata", (64, 0), "litdata cannot tell windows apart, which end without an end-of-text token"),
+        ("mds", (64, 16), "mds cannot record that windows overlap, so their overlaps would count twice"),
         ("olmo-core", (64, 0), "olmo-core cannot tell windows apart, which end without an end-of-text token"),
         ("gpt-simple", (200_000, 70_000), "windows.overlap_size is 70,000, the index of gpt-simple holds 65,535"),
     ],

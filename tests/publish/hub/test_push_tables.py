@@ -36,10 +36,13 @@ STAGES = {
     "megatron": [TOKENIZE, "shuffle"],
     "nanogpt": [TOKENIZE],
     "olmo-core": [TOKENIZE],
+    "levanter": [TOKENIZE],
+    "litdata": [TOKENIZE],
+    "mds": [TOKENIZE],
     "composed": [TOKENIZE],
     "parquet": [],
 }
-SETTINGS = {name: {"shard_bytes": 1500} for name in ("gpt-simple", "datatrove", "megatron", "nanogpt", "olmo-core")}
+SETTINGS = {name: {"shard_bytes": 1500} for name in STAGES if name not in ("composed", "parquet", "rectangle")}
 SETTINGS |= {"composed": {"capacities": [32, 64]}}
 
 
@@ -89,7 +92,7 @@ def stored(run: Path, output: str) -> dict[str, list]:
         return found
     described = json.loads((folder / f"{output}.json").read_text())
     settings = {"token_size": 2} if output == "nanogpt" else {}
-    for split in ("train", "val"):
+    for split in described["splits"]:
         shards = sorted((folder / split).glob(f"*{FORMATS[output].suffix}"))
         assert len(shards) > (split == "train")
         opened = [

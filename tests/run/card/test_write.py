@@ -42,6 +42,9 @@ OUTPUTS = {
     "megatron": {},
     "nanogpt": {},
     "olmo-core": {},
+    "levanter": {},
+    "litdata": {},
+    "mds": {},
 }
 NASTY = "</td><script>alert(1)</script> | `x` ![](javascript:1) <!-- /longcrawl:funnel -->"
 
