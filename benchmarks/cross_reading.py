@@ -3,8 +3,9 @@
     python -m venv dm && dm/bin/pip install -r benchmarks/peers/datatrove_megatron.txt
     python -m venv gs && gs/bin/pip install -r benchmarks/peers/gpt_simple.txt
     python -m venv oc && oc/bin/pip install -r benchmarks/peers/olmo_core.txt
+    …
     python benchmarks/cross_reading.py --datatrove-megatron dm/bin/python --gpt-simple gs/bin/python \
-        --olmo-core oc/bin/python
+        --olmo-core oc/bin/python --levanter lv/bin/python --mds md/bin/python --litdata ld/bin/python
 
 The same documents are written in every format by longcrawl and by the peers' own writers. The peers' own dataset
 classes read ours, ours read theirs, and files of the same documents are compared byte by byte. They also read what
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 import longcrawl as lc
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.spec import FORMATS, shards_in
 
 END = 50_256
 DOCUMENTS = 4_000
@@ -43,6 +44,9 @@ RUNS = {
     "tokenize --format megatron": ("megatron", None),
     "tokenize --format nanogpt": ("nanogpt", None),
     "tokenize --format olmo-core": ("olmo-core", None),
+    "tokenize --format levanter": ("levanter", None),
+    "tokenize --format mds": ("mds", None),
+    "tokenize --format litdata": ("litdata", None),
 }
 """What is typed, the format that it writes, and the length and overlap of windows where it cuts documents."""
 
@@ -83,6 +87,7 @@ def write_ours(folder: Path, made: dict[str, np.ndarray]) -> None:
         settings |= {"dtype": str(made["tokens"].dtype)} if name == "nanogpt" else {}
         batches = [table.slice(first, 1000) for first in range(0, DOCUMENTS, 1000)]
         written.write(batches, folder / name / f"shard{written.suffix}", end_of_text=END, **settings)
+        written.write_index(folder / name)
     table = pa.table({"tokens": tokens})
     lc.formats.nanogpt.write(
         [table], folder / "llm.c" / "shard.bin", end_of_text=END, terminate="never", header="llm.c", place="end"
@@ -141,6 +146,33 @@ def read_olmo_core(folder: Path, width: int, made: dict[str, np.ndarray]) -> Com
     return [*compared, same_bytes(f"ours and MemmapWriter's, {kind}", ours, theirs, ["shard.npy"])]
 
 
+def read_levanter(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    shard = lc.formats.levanter.open(folder / f"levanter{width}" / "cache")
+    return [(f"ours reads SerialCacheWriter's, uint{8 * width}: documents", same_documents(shard, made), DOCUMENTS)]
+
+
+def read_mds(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    theirs, kind, ours = folder / f"mds{width}", f"uint{8 * width}", folder / f"ours{width}" / "mds"
+    arrays = lc.formats.mds.open(theirs / "arrays/shard.00000.mds")
+    encoded = lc.formats.mds.open(theirs / "bytes/shard.00000.mds", encoding_type="int64")
+    same = (theirs / "arrays/shard.00000.mds").read_bytes() == (ours / "shard.mds").read_bytes()
+    return [
+        (f"ours reads MDSWriter's arrays, {kind}: documents", same_documents(arrays, made), DOCUMENTS),
+        (f"ours reads MDSWriter's bytes, {kind}: documents", same_documents(encoded, made), DOCUMENTS),
+        (f"ours and MDSWriter's, {kind}, byte by byte: files", int(same), 1),
+    ]
+
+
+def read_litdata(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    (theirs,), kind = (folder / f"litdata{width}").glob("*.bin"), f"uint{8 * width}"
+    shard = lc.formats.litdata.open(theirs)
+    same = theirs.read_bytes() == (folder / f"ours{width}" / "litdata" / "shard.bin").read_bytes()
+    return [
+        (f"ours reads BinaryWriter's, {kind}: documents", same_documents(shard, made), DOCUMENTS),
+        (f"ours and BinaryWriter's, {kind}, byte by byte: files", int(same), 1),
+    ]
+
+
 def read_gpt_simple(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
     theirs, kind = folder / f"gpt-simple{width}", f"uint{8 * width}"
     shard = lc.formats.gpt_simple.open(theirs / "shard.bin")
@@ -188,11 +220,10 @@ def make_runs(folder: Path) -> Compared:
     for number, (typed, (name, windows)) in enumerate(RUNS.items()):
         out = folder / str(number)
         carry_out(typed, source, out, windows)
-        shard = next(
-            path for path in sorted((out / name / "train").iterdir()) if path.suffix in (".bin", ".ds", ".npy")
-        )
+        (shard,) = shards_in(out / name)
         made = what_it_has_to_hold(out / name, texts, windows)
-        np.savez(folder / f"{number}.npz", typed=typed, format=name, path=str(shard), **made)
+        split = str(out / name / "train")
+        np.savez(folder / f"{number}.npz", typed=typed, format=name, path=str(shard), split=split, **made)
         opened = lc.formats.open_shard(shard, name, end_of_text=0)
         if name == "nanogpt":
             equal = int(np.sum(np.memmap(shard, dtype=np.uint16, mode="r") == made["tokens"]))
@@ -251,6 +282,9 @@ def main() -> None:
     parser.add_argument("--datatrove-megatron", metavar="PYTHON")
     parser.add_argument("--gpt-simple", metavar="PYTHON")
     parser.add_argument("--olmo-core", metavar="PYTHON")
+    parser.add_argument("--levanter", metavar="PYTHON")
+    parser.add_argument("--mds", metavar="PYTHON")
+    parser.add_argument("--litdata", metavar="PYTHON")
     options = parser.parse_args()
     compared: Compared = []
     with tempfile.TemporaryDirectory() as name:
@@ -267,6 +301,9 @@ def main() -> None:
             (both, "read_megatron.py", read_megatron),
             (options.gpt_simple, "read_gpt_simple.py", read_gpt_simple),
             (options.olmo_core, "read_olmo_core.py", read_olmo_core),
+            (options.levanter, "read_levanter.py", read_levanter),
+            (options.mds, "read_mds.py", read_mds),
+            (options.litdata, "read_litdata.py", read_litdata),
         ):
             if python is None:
                 print(f"  passed over, as no interpreter was named: {script}")

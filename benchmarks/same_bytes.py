@@ -84,6 +84,9 @@ OWN: dict[str, dict[str, Any]] = {
     "megatron": {"source": TEXTS, "stages": ORDERED, "outputs": {"megatron": {}}},
     "nanogpt": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"nanogpt": {}}},
     "olmo-core": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"olmo-core": {}}},
+    "levanter": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"levanter": {}}},
+    "litdata": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"litdata": {}}},
+    "mds": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"mds": {}}},
     "release": {"source": RELEASE, "stages": SIGNED, "outputs": {"composed": {"capacities": [256, 1024]}}},
 }
 

@@ -23,6 +23,9 @@ from _runs import (
 SHARDS = {
     "datatrove": ".ds",
     "gpt-simple": ".bin",
+    "levanter": "/input_ids/data/c/0",
+    "litdata": ".bin",
+    "mds": ".mds",
     "megatron": ".bin",
     "nanogpt": ".bin",
     "olmo-core": ".npy",
@@ -48,7 +51,7 @@ def _write_shard(name: str, checksums: Literal["with", "without"]) -> Callable[[
         (folder / DATA).mkdir()
         FORMATS[name].write(table, folder / DATA / f"a{SHARDS[name]}", **settings)
         if checksums == "without":
-            for beside in (folder / DATA).glob("*.crc32c"):
+            for beside in (folder / DATA).rglob("*.crc32c"):
                 beside.unlink()
 
     return make

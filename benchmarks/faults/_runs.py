@@ -27,6 +27,9 @@ STAGES: dict[str, Sequence[Any]] = {
     "megatron": TOKENS,
     "nanogpt": TOKENS,
     "olmo-core": TOKENS,
+    "levanter": TOKENS,
+    "litdata": TOKENS,
+    "mds": TOKENS,
 }
 OUTPUTS: dict[str, dict[str, Any]] = {
     "composed": {"capacities": [64, 128, 256], "padding_threshold": 0.5},
@@ -158,5 +161,8 @@ FEEDS: dict[str, Act] = {
     "megatron": fed_by_windows,
     "nanogpt": lambda path: fed_by_windows(path, format="nanogpt", positions="none"),
     "olmo-core": fed_by_windows,
+    "levanter": fed_by_windows,
+    "litdata": fed_by_windows,
+    "mds": fed_by_windows,
 }
 """What reads each output while a model is trained."""

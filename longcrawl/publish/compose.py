@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.outputs import RESULTS
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
-from longcrawl.formats.shards import nanogpt, olmo_core
+from longcrawl.formats.shards import levanter, litdata, nanogpt, olmo_core
 from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
@@ -50,7 +50,7 @@ class DocumentLengths(NamedTuple):
 
 Reader = Callable[[str], Iterator[DocumentLengths]]
 
-SHARDS = (".bin", ".ds", ".npy")
+SHARDS = (".bin", ".ds", ".mds", ".npy", levanter.SUFFIX)
 """File endings of token shards other than parquet."""
 
 COLUMNS = ("n_tokens", "tokens")
@@ -224,7 +224,7 @@ def _flat_format(path: str) -> str | None:
     """Return the format of a shard without an index, which only its name marks as a shard; None if it has one."""
     for name, suffix, index in ((nanogpt.NAME, nanogpt.SUFFIX, ".idx"), (olmo_core.NAME, olmo_core.SUFFIX, ".csv.gz")):
         if path.endswith(suffix) and not Path(path).with_suffix(index).exists():
-            return name
+            return None if litdata.Litdata.is_at(Path(path)) else name
     return None
 
 

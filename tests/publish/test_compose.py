@@ -12,6 +12,7 @@ import zstandard
 from datasets import Dataset, DatasetDict
 
 import longcrawl as lc
+from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import FormatError, LongCrawlError, RunError, SourceError, StageError
 from longcrawl.publish.compose import read_lengths
 from longcrawl.tokens import FixedLength, measure
@@ -143,7 +144,10 @@ def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
     assert read_lengths(file, tokenizer).tokens.tolist() == [1]
 
 
-@pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "nanogpt", "olmo_core", "token_parquet"])
+@pytest.mark.parametrize(
+    "name",
+    ["datatrove", "gpt_simple", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo_core", "token_parquet"],
+)
 def test_lengths_of_token_shards(tmp_path, tokenizer, name):
     module, lengths = getattr(lc.formats, name), [3, 1, 40, 7]
     table = pa.table({"tokens": pa.array([[*[5] * (length - 1), 0] for length in lengths], pa.list_(pa.uint16()))})
@@ -164,9 +168,7 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
             read_lengths(tmp_path / f"a{module.SUFFIX}", tokenizer)
 
 
-@pytest.mark.parametrize(
-    "name", ["datatrove", "gpt-simple", "megatron", "nanogpt", "olmo-core", "parquet", "rectangle"]
-)
+@pytest.mark.parametrize("name", sorted({*OUTPUTS.loaded()} - {"composed"}))
 def test_lengths_of_what_a_crawl_has_written(tmp_path, name):
     tokens = [[1] * 5, [2] * 90, [3] * 8]
     crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens}))

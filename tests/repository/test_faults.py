@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "faults"
 FUZZED = [
     *("charset", "http answer", "warc fields", "json lines", "urls", "html", "jsonl", "jsonl.gz", "jsonl.zst", "txt"),
     *("warc", "warc.gz", "warc.zst", "wet.gz", "release", "release inside", "shard datatrove", "shard gpt-simple"),
+    *("shard levanter", "shard litdata", "shard mds"),
     *("shard megatron", "shard nanogpt", "shard olmo-core", "shard token-parquet", "rectangle original", "composed"),
     *("plan", "unfinished push", "remote manifest", "card", "tiktoken ranks", "tokenizer.json", "recipe", "curriculum"),
     *("rectangle v3", "rectangle v2", "run described", "run tables", "checked megatron", "parquet", "saved index"),
@@ -19,6 +20,7 @@ FLIPPED = [
     *("input jsonl.gz", "input jsonl.zst", "input txt.gz", "input warc.gz", "input warc.zst", "input one warc.gz"),
     *("input release", "feed rectangle", "feed composed", "rectangle by zarr", "run manifest", "unfinished push"),
     *("work parquet", "work composed", "work datatrove", "run recipe and card", "run parquet", "feed datatrove"),
+    *("feed levanter", "feed litdata", "feed mds"),
     *("feed gpt-simple", "feed megatron", "feed nanogpt", "feed olmo-core", "packed datatrove", "packed gpt-simple"),
     *("input parquet", "saved index", "plan", "run ledger"),
 ]

@@ -216,4 +216,8 @@ def _pairs(
         for file in (*written, checksums_beside(written[0])):
             with writing(file, FormatError, _ELSEWHERE):
                 check_target(file, FormatError, f"remove it, or {_ELSEWHERE}")
+        folder = shard_folder(other, into.suffix)
+        index = folder / into.index if into.index else None
+        if index and index.exists() and index.read_text("utf-8") != into.list_shards(into.shards_of(folder)):
+            raise FormatError(f"{index} lists other files than the shards of {into.name} beside it: {_ELSEWHERE}")
     return pairs, into

@@ -1,5 +1,6 @@
 """Writes token shards as the output of a run, in every format but parquet."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -67,6 +68,8 @@ class ShardOutput(TokenOutput):
     windows: ClassVar[bool] = True
     """Whether a window that does not end its document can be distinguished from the next one."""
 
+    most_shard_bytes: ClassVar[float] = math.inf
+
     shard_bytes: int = 500_000_000
     heldout: float = 0
     buckets: str | None = None
@@ -78,6 +81,11 @@ class ShardOutput(TokenOutput):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_least(shard_bytes=1)
+        if self.shard_bytes > self.most_shard_bytes:
+            raise StageError(
+                f"{self.name}.shard_bytes is {self.shard_bytes:,}, but its files have less than 4 GiB: set it to at "
+                f"most {self.most_shard_bytes:,}"
+            )
 
     def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
         """Return a writer with the end of text and tokenizer of ``tokenize``."""
@@ -142,11 +150,14 @@ class LitdataOutput(ShardOutput):
     """Write litdata's ``.bin`` files and ``index.json``; fields are those of :class:`ShardOutput`."""
 
     windows = False
+    most_shard_bytes = 3_000_000_000
 
 
 @output("mds")
 class MdsOutput(ShardOutput):
     """Write MosaicML's ``.mds`` files and ``index.json``; fields are those of :class:`ShardOutput`."""
+
+    most_shard_bytes = 3_000_000_000
 
 
 @output("megatron")

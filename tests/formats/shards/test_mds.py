@@ -117,3 +117,12 @@ def test_damaged_and_impossible_shards_are_one_sentence(shard, token_table, tmp_
     assert "document 1 has no token" in sentence_of(
         FormatError, mds.write, [token_table([[1], []])], tmp_path / "b.mds"
     )
+
+
+def test_an_index_of_other_files_is_not_replaced(token_table, tmp_path, sentence_of):
+    lc.formats.datatrove.write([token_table([[1]])], tmp_path / "a.ds")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/index.json").write_text("{}")
+    for suffix, name in ((".mds", "mds"), (".bin", "litdata")):
+        said = sentence_of(FormatError, lc.convert, tmp_path / "a.ds", tmp_path / f"out/a{suffix}", name)
+        assert "lists other files than the shards" in said

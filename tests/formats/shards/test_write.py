@@ -179,9 +179,9 @@ def test_shards_are_about_equal_and_no_larger_on_average(run_folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt-simple", "datatrove"])
+@pytest.mark.parametrize("name", ["gpt-simple", "datatrove", "levanter", "litdata", "mds"])
 def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, directory_digest):
-    made = recipe_of(tmp_path / "r.yaml", source, tokenizer, name, buckets="language", heldout=2)
+    made = recipe_of(tmp_path / "r.yaml", source, tokenizer, name, WINDOWS[name], buckets="language", heldout=2)
     digests = set()
     for workers in (1, 2):
         lc.run(made, tmp_path / f"out{workers}", num_proc=workers)
@@ -195,12 +195,21 @@ def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, direc
         "gpt-simple/train/00002.idx",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("work/spill/00002.index", "gpt-simple/gpt-simple.json")
+            for each in (
+                "work/spill/00002.index",
+                "gpt-simple/gpt-simple.json",
+                "levanter/train/00001/input_ids/offsets/c/0",
+                "levanter/train/shard_ledger.json",
+                "litdata/train/index.json",
+                "mds/train/index.json",
+            )
         ),
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_bytes(place, tmp_path, source, tokenizer, python, directory_digest):
-    made = recipe_of(tmp_path / "r.yaml", source, tokenizer)
+    name = place.partition("/")[0]
+    known = name if name in NAMES else "gpt-simple"
+    made = recipe_of(tmp_path / "r.yaml", source, tokenizer, known, WINDOWS[known])
     lc.run(made, tmp_path / "whole")
     program = f"""
 import os, sys
@@ -465,3 +474,12 @@ print("datasets" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("name", ["litdata", "mds"])
+def test_files_of_4_gib_are_refused_before_anything_is_read(name, tmp_path, source, tokenizer):
+    made = recipe_of(tmp_path / "r.yaml", source, tokenizer, name, None, shard_bytes=1 << 32)
+    with pytest.raises(
+        (RecipeError, StageError), match="but its files have less than 4 GiB: set it to at most 3,000,0"
+    ):
+        lc.run(made, tmp_path / "out")
