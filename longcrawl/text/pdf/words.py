@@ -1,7 +1,7 @@
 """Words of a PDF page with their boxes, as PDFium reads them, and the kind of the page.
 
-This is the only module that calls PDFium's C functions. It is imported in workers only, since a damaged file can crash
-PDFium; it is not thread-safe.
+Only this module and :mod:`longcrawl.text.pdf.ink` call PDFium's C functions. They are imported in workers only, since a
+damaged file can crash PDFium; it is not thread-safe.
 """
 
 import ctypes
@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pypdfium2.raw as pdfium
 
+from longcrawl.text.pdf.ink import find_ink
 from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT
 
 Kind = Literal["text", "scan", "garbled", "blank", "failed"]
-"""Kind of a page: readable text; an image of text; text without a usable character map; no ink; not readable."""
+"""Kind of a page: readable text; text as an image or as outlines; text without a usable character map; no ink; not
+readable."""
 Numbers = npt.NDArray[np.float32]
 
 MOST_CHARACTERS = 2_000_000
@@ -27,8 +29,6 @@ _FEW = 10
 """Characters below which a page has no text of its own."""
 _FEW_BESIDE_IMAGE = 100
 """Characters below which a page that is mostly image is a scan with a stamp or a page number."""
-_MOST_OBJECTS = 400
-"""Page objects that are searched for images. Scans have one, or a few hundred strips."""
 _SAMPLES = 64
 """Characters of a page whose font is asked for a character map."""
 _SPACES = (*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000)
@@ -155,10 +155,10 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
         return Page("garbled", None)
     is_hidden = hidden > 0.5 and hidden_text != "keep"
     if ink < _FEW_BESIDE_IMAGE or is_hidden:
-        image = _image_share(page)
+        others = find_ink(page)
         if ink < _FEW:
-            return Page("blank" if image < 0.05 else "scan", None)
-        if image > 0.5 and (ink < _FEW_BESIDE_IMAGE or is_hidden):
+            return Page("scan" if others.images >= 0.05 or others.has_outlines else "blank", None)
+        if others.images > 0.5 and (ink < _FEW_BESIDE_IMAGE or is_hidden):
             return Page("scan", None)
     return Page("text", _words(text, classes, handle))
 
@@ -192,20 +192,6 @@ def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
     objects = list(filter(None, map(_text_object, repeat(handle), sample[::4])))
     hidden = list(map(_render_mode, map(ctypes.c_void_p, objects))).count(_HIDDEN)
     return errors / len(sample), hidden / max(len(objects), 1)
-
-
-def _image_share(page: Any) -> float:
-    """Return the share of the page that images cover, each counted by its box."""
-    width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-    left, bottom, right, top = bounds = [ctypes.c_float() for _ in range(4)]
-    covered = 0.0
-    for number in range(min(_MOST_OBJECTS, pdfium.FPDFPage_CountObjects(page))):
-        each = pdfium.FPDFPage_GetObject(page, number)
-        is_image = pdfium.FPDFPageObj_GetType(each) == pdfium.FPDF_PAGEOBJ_IMAGE
-        if is_image and pdfium.FPDFPageObj_GetBounds(each, *bounds):
-            wide = max(0.0, min(width, right.value) - max(0.0, left.value))
-            covered += wide * max(0.0, min(height, top.value) - max(0.0, bottom.value))
-    return float(min(1.0, covered / max(1.0, width * height)))
 
 
 def _words(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> Words:
