@@ -96,7 +96,12 @@ PURPOSE: Mapping[str, str] = {OCR: "for OCR", REFETCH: "to fetch again", FROM_OC
 """Words after a number of documents."""
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""Numbers of "documents" and their missing "pages", by queue and reason."""
+"""Numbers of "documents" and their missing "pages", as far as these are known, by queue and reason."""
+
+
+def known_pages(queue: str, count: Mapping[str, int]) -> int | None:
+    """Return the missing pages of a count, or None if nobody knows how many a cut file has lost."""
+    return None if queue == REFETCH and not count["pages"] else count["pages"]
 
 
 def add_counts(parts: Iterable[Counts]) -> Counts:

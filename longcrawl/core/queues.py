@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from longcrawl.core.counts import OCR, PURPOSE, REFETCH, Counts, add_counts
+from longcrawl.core.counts import OCR, PURPOSE, REFETCH, Counts, add_counts, known_pages
 from longcrawl.core.display import Cell, Column, Table, Tabular, counted
 from longcrawl.core.ledger import open_ledger
 
@@ -31,6 +31,7 @@ SCHEMA = pa.schema(
 ``source``, ``file``, ``offset``, ``length``: the place of the document in its source.
 ``reason``: the rule that removed the document, or why pages of a kept one are missing.
 ``page_numbers``: the missing pages, counted from 1; null for a document to fetch again.
+``pages``, ``pages_read``: pages of the file, as far as it is here, and those with a text, an image, or nothing on them.
 ``bytes``, ``bytes_announced``: the size of the file that is here, and that named by the server, if it is comparable.
 """
 ORIGIN = ("id", "url", "source", "file", "offset", "length", "digest", "bytes_announced", "truncated")
@@ -56,10 +57,17 @@ def queue_rows(documents: pa.Table, wanted: pa.Array, columns: Mapping[str, Any]
 def count_queued(queued: Queued) -> Counts:
     """Count documents and pages by queue and reason."""
     return add_counts(
-        {name: {reason: {"documents": 1, "pages": len(pages or ())}}}
+        {name: {row["reason"]: {"documents": 1, "pages": _missing_pages(row)}}}
         for name, rows in queued.items()
-        for reason, pages in zip(rows["reason"].to_pylist(), rows["page_numbers"].to_pylist(), strict=True)
+        for row in rows.select(["reason", "page_numbers", "pages", "pages_read"]).to_pylist()
     )
+
+
+def _missing_pages(row: Mapping[str, Any]) -> int:
+    """Return the number of pages that are known to be missing."""
+    if row["page_numbers"] is not None:
+        return len(row["page_numbers"])
+    return max(0, (row["pages"] or 0) - (row["pages_read"] or 0))
 
 
 _SHOWN = 20
@@ -93,7 +101,9 @@ def _read(folder: Path) -> pa.Table:
 
 def _tables(name: str, rows: pa.Table) -> Iterator[Table]:
     counts = count_queued({name: rows}).get(name, {})
-    reasons: list[list[Cell]] = [[reason, count["documents"], count["pages"]] for reason, count in counts.items()]
+    reasons: list[list[Cell]] = [
+        [reason, count["documents"], known_pages(name, count)] for reason, count in counts.items()
+    ]
     columns = [Column("reason", "name"), Column("documents", "count"), Column("pages", "count")]
     title = f"{name}: {counted(rows.num_rows, 'document')} {PURPOSE[name]}"
     if not reasons:
@@ -113,5 +123,7 @@ def _tables(name: str, rows: pa.Table) -> Iterator[Table]:
 def _missing(row: Mapping[str, Any]) -> str:
     if row["page_numbers"] is not None:
         return f"{len(row['page_numbers'])} of {row['pages']} pages"
-    announced = row["bytes_announced"]
-    return f"all after {row['bytes']:,} bytes" + (f" of {announced:,}" if announced else "")
+    here, announced = row["bytes"], row["bytes_announced"] or 0
+    lost = f"{announced - here:,} of {announced:,} bytes" if announced > here else f"bytes after {here:,}"
+    pages = _missing_pages(row)
+    return lost + (f", {pages:,} of {row['pages']:,} pages" if pages else "")

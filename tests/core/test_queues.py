@@ -48,7 +48,10 @@ counts = st.dictionaries(
 @given(counts, counts)
 def test_counts_are_sums_by_queue_and_reason(first, second):
     tables = [
-        {name: rows(*({"reason": why, "page_numbers": pages} for why, pages in each)) for name, each in part.items()}
+        {
+            name: rows(*({"reason": why, "page_numbers": some, "pages": 9, "pages_read": 7} for why, some in each))
+            for name, each in part.items()
+        }
         for part in (first, second)
     ]
     naive = {}
@@ -57,7 +60,7 @@ def test_counts_are_sums_by_queue_and_reason(first, second):
             for why, pages in each:
                 count = naive.setdefault(name, {}).setdefault(why, {"documents": 0, "pages": 0})
                 count["documents"] += 1
-                count["pages"] += len(pages or [])
+                count["pages"] += 2 if pages is None else len(pages)
     found = add_counts(map(count_queued, tables))
     assert found == naive
     assert list(found) == sorted(found)
@@ -74,7 +77,11 @@ def test_queues_print_counts_and_documents():
     scans = rows(
         for_ocr("a", [2, 3], url="https://example.org/a"), for_ocr("b", [1], "pages", source="b.pdf"), for_ocr("c")
     )
-    files = rows(cut("d", bytes_announced=3_000_000, url="https://example.org/d"), cut("e"))
+    files = rows(
+        cut("d", bytes_announced=3_000_000, url="https://example.org/d", pages=9, pages_read=7),
+        cut("e", pages=3, pages_read=3),
+        cut("f", reason="pdf_unreadable"),
+    )
     lines = [line.rstrip() for line in str(Queues("run", scans, files)).splitlines()]
     assert lines == [
         "ocr_queue: 3 documents for OCR",
@@ -88,13 +95,15 @@ def test_queues_print_counts_and_documents():
         "c                          1 of 9 pages",
         "",
         "",
-        "refetch_queue: 2 documents to fetch again",
-        "reason  documents  pages",
-        "cut             2      0",
+        "refetch_queue: 3 documents to fetch again",
+        "reason          documents  pages",
+        "cut                     2      2",
+        "pdf_unreadable          1",
         "",
         "id  from                   missing",
-        "d   https://example.org/d  all after 1,048,576 bytes of 3,000,000",
-        "e                          all after 1,048,576 bytes",
+        "d   https://example.org/d  1,951,424 of 3,000,000 bytes, 2 of 9 pages",
+        "e                          bytes after 1,048,576",
+        "f                          bytes after 1,048,576",
     ]
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.addresses import url_hosts
-from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES, EditCounts
+from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES, EditCounts, known_pages
 from longcrawl.core.display import Table, percent
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, largest_rules, value_tables
 from longcrawl.core.ledger import Clusters
@@ -211,7 +211,14 @@ def queue_table(funnel: Funnel) -> str:
     groups = [
         (
             f'{named(row.stage)} <span class="value">{escape(PURPOSE[name])}</span>',
-            [[named(reason), f"{count['documents']:,}", f"{count['pages']:,}"] for reason, count in reasons.items()],
+            [
+                [
+                    named(reason),
+                    f"{count['documents']:,}",
+                    "" if (pages := known_pages(name, count)) is None else f"{pages:,}",
+                ]
+                for reason, count in reasons.items()
+            ],
         )
         for row in funnel
         for name, reasons in row.queued.items()

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 from longcrawl.core import ledger
-from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES
+from longcrawl.core.counts import EDITS, LEDGER, PURPOSE, QUEUES, known_pages
 from longcrawl.core.display import Cell, Code, Column, Table, code, counted, percent, plain
 from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.core.outputs import RESULTS, read_template
@@ -332,7 +332,7 @@ def edited(card: CardSource) -> str:
 def queued(card: CardSource) -> str:
     """Return the section on documents for OCR and to fetch again; "" if there are none."""
     rows: list[list[Cell]] = [
-        [row.stage, PURPOSE[name], Code(reason), count["documents"], count["pages"]]
+        [row.stage, PURPOSE[name], Code(reason), count["documents"], known_pages(name, count)]
         for row in card.funnel
         for name, reasons in row.queued.items()
         for reason, count in reasons.items()
@@ -343,7 +343,7 @@ def queued(card: CardSource) -> str:
     names = sorted({name for row in card.funnel for name in row.queued if name in QUEUES})
     return paragraphs(
         Table(columns, rows).markdown(),
-        "These documents, kept or removed, have pages that only OCR can read, or were cut by the crawler. "
+        "These documents, kept or removed, have pages that only OCR can read, or lack a part of their file. "
         f"See {' and '.join(f'`{name}/`' for name in names)} for the place of each in the source."
         if names
         else "",

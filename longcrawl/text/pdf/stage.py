@@ -54,7 +54,7 @@ class ExtractPdf(Edit):
     are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
     joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
     Cells of aligned tables are separated by tabs, and rows by line breaks. Files without their end are repaired.
-    Scanned and garbled pages have no text, and are listed for OCR.
+    Scanned, garbled and unreadable pages have no text, and are listed for OCR.
 
     Args:
         max_bytes: largest file.
@@ -65,8 +65,9 @@ class ExtractPdf(Edit):
         max_characters: characters of a document.
         cut_files: "rescue" repairs files without their end, 24 % of PDFs in crawls that cut at 1 MiB; "remove" removes
             them by the rule ``pdf_unreadable``.
-        on_scanned: "queue" removes documents with too few text pages and lists their pages in ``ocr_pages``; "drop"
-            only removes them; "keep" keeps them with the text of their text pages.
+        on_scanned: "queue" removes documents with too few text pages, and puts documents with pages for OCR into the
+            OCR queue of a run; "drop" removes them and queues nothing; "keep" queues, and keeps documents with any
+            text, also if most pages are scanned or garbled.
         hidden_text: "keep" uses text that is not painted, as OCR writes over scans; "queue" counts the page as scanned.
         restricted: "drop" removes files whose owner forbids the extraction of text, which no password enforces.
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
@@ -83,7 +84,8 @@ class ExtractPdf(Edit):
     Columns:
         ``page_offsets``: list of int64, the start of each page read, in characters of ``text``.
         ``pages``, ``pages_read``, ``pages_scanned``, ``pages_garbled``, ``pages_blank``: int32.
-        ``ocr_pages``: list of int32, the scanned and garbled pages, counted from 1.
+        ``ocr_pages``: list of int32, the pages that only OCR may read, counted from 1: scanned and garbled ones, and
+            those that PDFium cannot load or that have more than 2 million characters, unless the file is cut.
         ``pdf_partial``: why text may be missing, or null: "cut" by the crawler, "rescued" without its end, or the limit
             that was reached: "pages", "characters", "time" or "memory"; "failures" if pages could not be read.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
@@ -156,12 +158,12 @@ class ExtractPdf(Edit):
         check_not_masked(table, self.name)
         contents = _contents(table)
         given, kind = given_texts(table, self.name)
-        read, joined = self._joined(table, self._read(contents))
+        read, joined = self._joined(table, self._read(contents, _are_whole(table)))
         texts = [text if each is None else each.text for text, each in zip(given, read, strict=True)]
         made = with_column(table.drop_columns("content"), "text", pa.array(texts, kind))
         rows = [
-            {} if each is None else self._columns(each, is_cut) | {"pages_joined": count}
-            for each, is_cut, count in zip(read, _are_cut(table), joined, strict=True)
+            {} if each is None else _values(each) | {"pages_joined": count}
+            for each, count in zip(read, joined, strict=True)
         ]
         for name, column_type in columns.items():
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
@@ -170,19 +172,25 @@ class ExtractPdf(Edit):
         return made, self._checks(pc.binary_length(contents), read, lengths)
 
     def queue(self, before: pa.Table, after: pa.Table, rules: pa.Array) -> dict[str, pa.Table]:
-        """Return documents with pages for OCR, and those whose file was cut, see :mod:`longcrawl.core.queues`."""
+        """Return documents with pages for OCR, and those whose file lacks a part, see :mod:`longcrawl.core.queues`."""
         sizes = {"bytes": pc.cast(pc.binary_length(_contents(before)), pa.int64()), "pages": after["pages"]}
         read = sizes | {"pages_read": after["pages_read"]}
         has_pages = pc.fill_null(pc.greater(pc.list_value_length(after["ocr_pages"]), 0), False)
+        if self.on_scanned == "drop":
+            has_pages = pa.array([False] * after.num_rows)
         cut = pc.is_in(after["pdf_partial"], pa.array(["cut", "rescued"]))
-        for_ocr = read | {"reason": pc.coalesce(rules, "pages"), "page_numbers": after["ocr_pages"]}
+        cut = pc.and_not(cut, pa.array([is_whole is True for is_whole in _are_whole(before)], pa.bool_()))
+        images = pc.fill_null(pc.greater(pc.add(after["pages_scanned"], after["pages_garbled"]), 0), False)
+        missing = pc.if_else(images, "pages", "unreadable_pages")
+        for_ocr = read | {"reason": pc.coalesce(rules, missing), "page_numbers": after["ocr_pages"]}
         to_fetch = read | {"reason": pc.coalesce(rules, after["pdf_partial"])}
         queued = {OCR: queue_rows(after, has_pages, for_ocr), REFETCH: queue_rows(after, cut, to_fetch)}
         if self.join:
             results = read_results(*self.files())
             numbers = [sorted(results.get(name, ())) for name in document_ids(after, self.name).to_pylist()]
             joined = pc.fill_null(pc.greater(after["pages_joined"], 0), False)
-            columns = for_ocr | {"page_numbers": pa.array(numbers, SCHEMA.field("page_numbers").type)}
+            pages = pa.array(numbers, SCHEMA.field("page_numbers").type)
+            columns = read | {"reason": pc.coalesce(rules, "pages"), "page_numbers": pages}
             queued[FROM_OCR] = queue_rows(after, joined, columns)
         return {name: rows for name, rows in queued.items() if rows.num_rows}
 
@@ -194,7 +202,7 @@ class ExtractPdf(Edit):
                 "the run whose queue was read"
             )
 
-    def _read(self, contents: pa.Array) -> "list[ReadPdf | None]":
+    def _read(self, contents: pa.Array, are_whole: list[bool | None]) -> "list[ReadPdf | None]":
         """Return the result for each row, None for a row without content."""
         # Buffers of the column itself, so that no file is copied before it is written to the pipe.
         files = {row: memoryview(each.as_buffer()) for row, each in enumerate(contents) if each.is_valid}
@@ -208,6 +216,8 @@ class ExtractPdf(Edit):
         answers = _workers.extract(self._worker_settings(), self.workers, list(sent.values()))
         for row in reversed(sent):
             read[row] = read_answer(answers.pop())  # frees each answer, which is as long as the text
+        for row, each in enumerate(read):
+            read[row] = each and replace(each, is_whole=are_whole[row])
         return read
 
     def _joined(self, table: pa.Table, read: "list[ReadPdf | None]") -> "tuple[list[ReadPdf | None], list[int]]":
@@ -222,8 +232,8 @@ class ExtractPdf(Edit):
                 continue
             if unwanted := sorted(set(pages) - set(each.for_ocr)):
                 raise StageError(
-                    f"extract_pdf.join has a text for page {unwanted[0]} of document {name!r}, which is neither "
-                    "scanned nor garbled: join results with the recipe and the source of the run whose queue was read"
+                    f"extract_pdf.join has a text for page {unwanted[0]} of document {name!r}, which is not among its "
+                    "pages for OCR: join results with the recipe and the source of the run whose queue was read"
                 )
             made[row] = each.with_results(pages, self.page_break)
         return made, [0 if each is None else len(pages) for each, pages in zip(read, own, strict=True)]
@@ -234,25 +244,6 @@ class ExtractPdf(Edit):
         wall_seconds = _WALL_SECONDS * max(self.max_page_seconds, 1.0)
         limits = (self.max_page_seconds, self.max_memory, wall_seconds)
         return WorkerSettings(_WORKER, options, *limits, worker=_WORKER, stage=self.name, extra="pdf")
-
-    def _columns(self, read: "ReadPdf", is_cut: bool) -> dict[str, Any]:  # noqa: FBT001  # a value of a column
-        """Return the values of the added columns for a document."""
-        if read.failure is not None:
-            encrypted = True if read.failure == "encrypted" else None
-            return {"pdf_encrypted": encrypted, "pdf_partial": "cut" if is_cut else None}
-        return {
-            "page_offsets": [0, *accumulate(read.lengths)][:-1],
-            "pages": read.pages,
-            "pages_read": read.count("text", "scan", "garbled", "blank"),
-            "pages_scanned": read.count("scan"),
-            "pages_garbled": read.count("garbled"),
-            "pages_blank": read.count("blank"),
-            "ocr_pages": [] if self.on_scanned == "drop" else read.for_ocr,
-            "pdf_partial": "cut" if is_cut else "rescued" if read.rescued else read.stopped or read.failures,
-            "pdf_encrypted": read.encrypted,
-            "pdf_restricted": read.restricted,
-            "pdf_producer": read.producer,
-        }
 
     def _checks(self, sizes: pa.Array, read: "list[ReadPdf | None]", lengths: pa.Array) -> list[Check]:
         """Return the checks in order of precedence; ``lengths`` of texts are null for pages without a text so far.
@@ -281,12 +272,12 @@ class ExtractPdf(Edit):
             return pa.array(values, pa.float64())
 
         most = 1 - self.min_text_pages
-        checks += [
-            _at_least("pdf_blank", measured(lambda each: each.inked), 1),
-            _at_most("pdf_garbled", measured(lambda each: each.share("garbled")), most),
-        ]
+        checks.append(_at_least("pdf_blank", measured(lambda each: each.inked), 1))
         if self.on_scanned != "keep":
-            checks.append(_at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most))
+            checks += [
+                _at_most("pdf_garbled", measured(lambda each: each.share("garbled")), most),
+                _at_most("pdf_scanned", measured(lambda each: each.share("scan", "garbled")), most),
+            ]
         average = measured(lambda each: each.characters_per_page if each.seems_empty else None)
         return [
             *checks,
@@ -316,6 +307,8 @@ class ReadPdf:
     restricted: bool | None = None
     """Whether the owner forbids the extraction of text."""
     producer: str | None = None
+    is_whole: bool | None = None
+    """Whether all bytes of the file are here; None if that is not known."""
 
     @property
     def inked(self) -> int:
@@ -323,14 +316,18 @@ class ReadPdf:
         return self.count("text", "scan", "garbled")
 
     @property
-    def failures(self) -> str | None:
-        """The word "failures" if a page could not be read, else None."""
-        return "failures" if "failed" in self.kinds else None
+    def partial(self) -> str | None:
+        """Reason why text may be missing, or None."""
+        if self.is_whole is False:
+            return "cut"
+        return "rescued" if self.rescued else self.stopped or ("failures" if "failed" in self.kinds else None)
 
     @property
     def for_ocr(self) -> list[int]:
-        """Scanned and garbled pages, counted from 1."""
-        return [number for number, kind in enumerate(self.kinds, 1) if kind in ("scan", "garbled")]
+        """Pages that only OCR may read, counted from 1; unreadable pages of a cut file are to be fetched again."""
+        is_cut = self.is_whole is False or (self.rescued and self.is_whole is None)
+        wanted = ("scan", "garbled") if is_cut else ("scan", "garbled", "failed")
+        return [number for number, kind in enumerate(self.kinds, 1) if kind in wanted]
 
     def with_results(self, results: Mapping[int, str], page_break: str) -> "ReadPdf":
         """Return the document with the texts that OCR has read, by number of the page, as pages with text or blank."""
@@ -341,7 +338,7 @@ class ReadPdf:
             ("text" if made[number - 1] else "blank") if number in results else kind
             for number, kind in enumerate(self.kinds, 1)
         ]
-        return replace(self, kinds=tuple(kinds), text="".join(made), lengths=tuple(map(len, made)))
+        return replace(self, failure=None, kinds=tuple(kinds), text="".join(made), lengths=tuple(map(len, made)))
 
     @property
     def seems_empty(self) -> bool:
@@ -375,10 +372,30 @@ def read_answer(answer: Extracted) -> ReadPdf:
             texts.append(message[1])
     if "failure" in summary:
         return ReadPdf(summary["failure"])
+    read = ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), **summary)
     if all(kind == "failed" for kind in kinds):
-        limit = summary["stopped"]
-        return ReadPdf(limit if limit in ("time", "memory", "crash") else "unreadable")
-    return ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), **summary)
+        limit = read.stopped
+        return replace(read, failure=limit if limit in ("time", "memory", "crash") else "unreadable", text=None)
+    return read
+
+
+def _values(read: ReadPdf) -> dict[str, Any]:
+    """Return the values of the added columns for a document."""
+    for_ocr = {"pages": read.pages, "ocr_pages": read.for_ocr} if read.kinds else {}
+    if read.failure is not None:
+        partial = read.partial if read.partial in ("cut", "rescued") else None
+        return for_ocr | {"pdf_encrypted": read.failure == "encrypted" or None, "pdf_partial": partial}
+    return for_ocr | {
+        "page_offsets": [0, *accumulate(read.lengths)][:-1],
+        "pages_read": read.count("text", "scan", "garbled", "blank"),
+        "pages_scanned": read.count("scan"),
+        "pages_garbled": read.count("garbled"),
+        "pages_blank": read.count("blank"),
+        "pdf_partial": read.partial,
+        "pdf_encrypted": read.encrypted,
+        "pdf_restricted": read.restricted,
+        "pdf_producer": read.producer,
+    }
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -410,8 +427,14 @@ def _contents(table: pa.Table) -> pa.Array:
     )
 
 
-def _are_cut(table: pa.Table) -> list[bool]:
-    """Return which files a crawler has cut, by the column ``truncated`` of the source."""
-    if "truncated" not in table.column_names:
-        return [False] * table.num_rows
-    return [bool(reason) for reason in table["truncated"].to_pylist()]
+def _are_whole(table: pa.Table) -> list[bool | None]:
+    """Return which files are whole, by columns of the source: False if a crawler has cut it, None if unknown."""
+    columns = (
+        table[name].to_pylist() if name in table.column_names else None for name in ("truncated", "bytes_announced")
+    )
+    cut, announced = (column or [None] * table.num_rows for column in columns)
+    sizes = pc.binary_length(_contents(table)).to_pylist()
+    return [
+        False if reason else (wanted is not None and size is not None and size >= wanted) or None
+        for reason, wanted, size in zip(cut, announced, sizes, strict=True)
+    ]

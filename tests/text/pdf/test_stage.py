@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.queues import OCR, REFETCH
 from longcrawl.core.sources import BadFiles
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import StageError
@@ -197,16 +198,58 @@ def test_the_header_may_be_anywhere_in_the_first_kilobyte(book):
     assert rules(b"junk\n" * 100 + book(1), b"junk\n" * 300 + book(1)) == [None, "not_pdf"]
 
 
-def test_scans_can_be_kept_or_dropped(book, scan, scan_with_hidden_text):
+def test_scans_can_be_kept_or_dropped(make_pdf, book, scan, scan_with_hidden_text):
     file = book(1, scan, scan)
-    assert rules(file, on_scanned="keep", min_characters_per_page=0) == [None]
+    font = {"font": b"/ToUnicode 90 0 R", "more": {90: private_use()}}
+    garbled = make_pdf([(50, 700, "abcdefgh " * 8)], **font)
+    assert rules(file, garbled, min_characters_per_page=0) == ["pdf_scanned", "pdf_garbled"]
+    assert rules(file, garbled, on_scanned="keep", min_characters_per_page=0) == [None, "no_text"]
     assert rules(file, min_text_pages=0.2, min_characters_per_page=0) == [None]
     assert rules(file, on_scanned="drop") == ["pdf_scanned"]
-    assert read(file)["ocr_pages"] == [2, 3]
-    assert read(file, on_scanned="drop")["ocr_pages"] == []
+    for choice in ("queue", "keep", "drop"):
+        stage = ExtractPdf(on_scanned=choice)
+        documents = stage.apply(table(book(2, scan), file, garbled))
+        assert documents.documents["ocr_pages"].to_pylist()[0] == [3]
+        rows = documents.queued[OCR].to_pylist() if OCR in documents.queued else []
+        assert [row["page_numbers"] for row in rows] == ([] if choice == "drop" else [[3], [2, 3], [1]])
     hidden = book(0, scan_with_hidden_text)
     assert rules(hidden) == ["pdf_scanned"]
     assert "a machine has read" in read(hidden, hidden_text="keep")["text"]
+
+
+def test_pages_that_cannot_be_read_are_for_ocr(book, scan):
+    def torn(pages: int, *others: bytes) -> bytes:
+        return book(pages, *others).replace(b"/Kids [5 0 R", b"/Kids [1 0 R")
+
+    for file, pages, rule, reason in (
+        (torn(3), [1], None, "unreadable_pages"),
+        (torn(3, scan), [1, 4], None, "pages"),
+        (torn(1), [1], "pdf_unreadable", "pdf_unreadable"),
+    ):
+        outcome = ExtractPdf().apply(table(file))
+        assert [row["rule"] for row in outcome.removed.to_pylist()] == [rule] * (rule is not None)
+        assert [*outcome.queued] == [OCR]
+        (row,) = outcome.queued[OCR].to_pylist()
+        assert (row["page_numbers"], row["reason"]) == (pages, reason)
+    assert read(torn(3))["pdf_partial"] == "failures"
+
+
+def test_unreadable_pages_of_a_cut_file_are_to_be_fetched_again(book):
+    file = book(3).replace(b"/Kids [5 0 R", b"/Kids [1 0 R")
+    outcome = ExtractPdf().apply(table(file, truncated=["length"]))
+    assert [*outcome.queued] == [REFETCH]
+    assert outcome.documents["ocr_pages"].to_pylist() == [[]]
+
+
+def test_a_repaired_file_is_fetched_again_unless_it_is_whole(book):
+    cut = book(2)[: book(2).index(b"xref")]
+    announced = pa.array([len(cut), len(cut) + 1, None, len(cut)], pa.int64())
+    truncated = pa.array([None, None, None, "length"], pa.string())
+    outcome = ExtractPdf().apply(
+        table(*[cut] * 4).append_column("bytes_announced", announced).append_column("truncated", truncated)
+    )
+    assert outcome.documents["pdf_partial"].to_pylist() == ["rescued", "rescued", "rescued", "cut"]
+    assert outcome.queued[REFETCH]["id"].to_pylist() == ["1", "2", "3"]
 
 
 def test_encryption_without_a_password_is_noted(make_pdf):
@@ -439,5 +482,5 @@ def test_results_of_ocr_take_the_places_of_the_pages(book, scan, tmp_path):
 def test_a_result_for_a_page_with_text_is_an_error(book, scan, tmp_path):
     results = tmp_path / "a.jsonl"
     results.write_text('{"id": "0", "page": 1, "text": "other"}')
-    with pytest.raises(StageError, match="page 1 of document '0', which is neither scanned nor garbled"):
+    with pytest.raises(StageError, match="page 1 of document '0', which is not among its pages for OCR"):
         read(book(2, scan), join=(str(results),))

@@ -16,6 +16,9 @@ from longcrawl.core.counts import OCR, REFETCH
 from longcrawl.errors import LedgerError, RunError, StageError
 from longcrawl.publish.hub import push
 
+FIRST = 5
+"""Number of the first page object in the files of ``make_pdf``; each page has two."""
+
 LENGTH = 3_000_000
 """Bytes that the server announced of the file that was cut."""
 
@@ -34,6 +37,8 @@ def files(make_pdf, paragraph, scan):
         "mixed": make_pdf(text(2), scan, text(3)),
         "cut": cut[: cut.index(b"xref")],
         "stub": b"%PDF-1.4\n",
+        "repaired": cut[: cut.index(b"xref")],
+        "torn": make_pdf(text(6), text(7), text(8), objects={FIRST + 2: b"null"}),
     }
 
 
@@ -67,7 +72,7 @@ def work(files, tmp_path_factory):
     """Return a folder with two web archives and a run over them."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "crawl").mkdir()
-    for archive, names in {"a": ["whole", "scanned"], "b": ["mixed", "cut", "stub"]}.items():
+    for archive, names in {"a": ["whole", "scanned"], "b": ["mixed", "cut", "stub", "repaired", "torn"]}.items():
         content = b"".join(record(name, files[name]) for name in names)
         (folder / "crawl" / f"{archive}.warc.gz").write_bytes(content)
     lc.run(write_recipe(folder, "extract_pdf"), folder / "run")
@@ -95,7 +100,7 @@ def kept(run):
 
 def test_documents_with_work_for_others_are_in_the_queues(work, files):
     queues = lc.queue(work / "run")
-    assert kept(work / "run") == ["whole", "mixed", "cut"]
+    assert kept(work / "run") == ["whole", "mixed", "cut", "repaired", "torn"]
     about = ("reason", "page_numbers", "pages", "pages_read", "bytes", "bytes_announced", "truncated")
     found = {
         name: {who: tuple(map(row.get, about)) for who, row in by_name(table).items()}
@@ -106,6 +111,7 @@ def test_documents_with_work_for_others_are_in_the_queues(work, files):
         OCR: {
             "scanned": ("pdf_scanned", [2, 3, 4], 4, 4, sizes["scanned"], sizes["scanned"], None),
             "mixed": ("pages", [2], 3, 3, sizes["mixed"], sizes["mixed"], None),
+            "torn": ("unreadable_pages", [2], 3, 2, sizes["torn"], sizes["torn"], None),
         },
         REFETCH: {
             "cut": ("cut", None, 2, 2, sizes["cut"], LENGTH, "length"),
@@ -133,10 +139,14 @@ def test_the_place_of_a_row_is_that_of_its_record(work, files, tmp_path):
 def test_counts_of_the_queues_are_in_everything_about_a_run(work, longcrawl):
     run = work / "run"
     queued = {
-        OCR: {"pages": {"documents": 1, "pages": 1}, "pdf_scanned": {"documents": 1, "pages": 3}},
+        OCR: {
+            "pages": {"documents": 1, "pages": 1},
+            "pdf_scanned": {"documents": 1, "pages": 3},
+            "unreadable_pages": {"documents": 1, "pages": 1},
+        },
         REFETCH: {"cut": {"documents": 1, "pages": 0}, "pdf_unreadable": {"documents": 1, "pages": 0}},
     }
-    told = ("2 documents (4 pages) for OCR", "2 documents to fetch again")
+    told = ("3 documents (5 pages) for OCR", "2 documents to fetch again")
     (row,) = lc.funnel(run).rows
     assert row.queued == queued
     assert all(words in str(lc.funnel(run)) for words in told)
@@ -144,14 +154,17 @@ def test_counts_of_the_queues_are_in_everything_about_a_run(work, longcrawl):
     assert manifest["funnel"]["stages"][0]["queued"] == queued
     card = (run / "README.md").read_text()
     assert "| extract_pdf | for OCR | `pdf_scanned` | 1 | 3 |" in card
+    assert "| extract_pdf | for OCR | `unreadable_pages` | 1 | 1 |" in card
+    assert "| extract_pdf | to fetch again | `cut` | 1 |  |" in card
     configs = yaml.safe_load(card.split("---")[1])["configs"]
     assert {name: each["data_files"] for each in configs if (name := each["config_name"]).endswith("_queue")} == {
         name: [{"split": "queued", "path": f"{name}/*.parquet"}] for name in (OCR, REFETCH)
     }
-    assert load_dataset(str(run), OCR, split="queued")["page_numbers"][:] == [[2, 3, 4], [2]]
+    assert load_dataset(str(run), OCR, split="queued")["page_numbers"][:] == [[2, 3, 4], [2], [2]]
     lc.write_report(run, work / "report.html")
     page = (work / "report.html").read_text()
     assert 'extract_<wbr>pdf</bdi> <span class="value">for OCR</span>' in page
+    assert "unreadable_<wbr>pages" in page
     assert 'extract_<wbr>pdf</bdi> <span class="value">to fetch again</span>' in page
     assert longcrawl("queue", run).stdout == f"{lc.queue(run)}\n"
     facts = json.loads(longcrawl("queue", run, "--json").stdout)
@@ -165,12 +178,12 @@ def test_counts_of_the_queues_are_in_everything_about_a_run(work, longcrawl):
 
 def test_results_of_ocr_empty_the_queue(joined):
     run, _ = joined
-    assert kept(run) == ["whole", "scanned", "mixed", "cut"]
+    assert kept(run) == ["whole", "scanned", "mixed", "cut", "repaired", "torn"]
     queues = lc.queue(run)
     assert (queues.ocr.num_rows, queues.refetch.num_rows) == (0, 2)
-    assert "2 documents (4 pages) with text from OCR" in str(lc.funnel(run))
-    assert "| extract_pdf | with text from OCR | `pages` | 2 | 4 |" in (run / "README.md").read_text()
-    assert "2 documents (4 pages) for OCR" not in str(lc.funnel(run))
+    assert "3 documents (5 pages) with text from OCR" in str(lc.funnel(run))
+    assert "| extract_pdf | with text from OCR | `pages` | 3 | 5 |" in (run / "README.md").read_text()
+    assert "for OCR" not in str(lc.funnel(run))
     texts = load_dataset(str(run / "parquet"), split="train")
     (scanned,) = (row for row in texts if row["id"] == "<urn:uuid:scanned>")
     starts = [*scanned["page_offsets"], len(scanned["text"])]
@@ -226,8 +239,8 @@ def test_a_takedown_removes_the_rows_of_its_documents(work, tmp_path, key):
     with pytest.raises(LedgerError, match="never had a document '<urn:uuid:scanned>'"):
         lc.why(tmp_path / "less", ids[0])
     queues = lc.queue(tmp_path / "less")
-    assert [*by_name(queues.ocr), *by_name(queues.refetch)] == ["mixed", "stub"]
-    assert kept(tmp_path / "less") == ["whole", "mixed"]
+    assert [*by_name(queues.ocr), *by_name(queues.refetch)] == ["mixed", "torn", "stub"]
+    assert kept(tmp_path / "less") == ["whole", "mixed", "repaired", "torn"]
     assert lc.verify(tmp_path / "less").problems == ()
     files = [file for file in (tmp_path / "less").rglob("*.parquet") if {"ocr_queue", "refetch_queue"} & {*file.parts}]
     assert len(files) == 2
