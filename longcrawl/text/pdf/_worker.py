@@ -86,14 +86,17 @@ class _Watch(threading.Thread):
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let the watch act during a call of PDFium."""
-        self._deadline = time.process_time() + self._max_seconds
+        """Let the watch act during a call of PDFium; after a long one, look again, as the watch may have been late."""
+        started = time.process_time()
+        self._deadline = started + self._max_seconds
         signal.setitimer(signal.ITIMER_PROF, self._max_seconds + _GRACE)
         self.lock.release()
         try:
             yield
         finally:
             self.lock.acquire()
+        if time.process_time() > started + _LOOKS:
+            self._stop_if_exceeded()
 
     def rest(self) -> None:
         """Stop watching until the next document."""
@@ -104,14 +107,17 @@ class _Watch(threading.Thread):
         """Look at the limits until one is exceeded."""
         while True:
             time.sleep(_LOOKS)
-            if self._exceeded() is None:
-                continue
-            with self.lock:
-                reason = self._exceeded()
-                if reason is not None and self.document is not None:
-                    self.is_spent = True
-                    self.document.stop(reason)
-                    os._exit(0)
+            if self._exceeded() is not None:
+                with self.lock:
+                    self._stop_if_exceeded()
+
+    def _stop_if_exceeded(self) -> None:
+        """End this process with the pages that were read, if a limit is exceeded; the caller holds the lock."""
+        reason = self._exceeded()
+        if reason is not None and self.document is not None:
+            self.is_spent = True
+            self.document.stop(reason)
+            os._exit(0)
 
     def _exceeded(self) -> str | None:
         if time.process_time() > self._deadline:
