@@ -87,6 +87,10 @@ class Outcome(NamedTuple):
     """Rows for queues about kept and removed documents, :data:`longcrawl.core.queues.SCHEMA`."""
 
 
+HAVE_FILES = f"have PDFs or other files in the column {CONTENT.name!r}"
+NEED_TEXTS = "add the stage extract_pdf, which replaces it by texts, or another one for such files"
+
+
 def has_content(schema: pa.Schema) -> bool:
     """Return whether documents have the column ``CONTENT``: one of this name with texts is any other column."""
     kinds = [field.type for field in schema if field.name == CONTENT.name]
@@ -170,7 +174,15 @@ _WHERE_FROM = {
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
-    """Return a column as a single array, or raise StageError with the columns of the table."""
+    """Return a column as a single array.
+
+    Raises:
+        StageError: there is no such column, or it is ``text`` and a document has a file without a text.
+    """
+    if name == "text" and has_content(table.schema):
+        has_file, has_text = table[CONTENT.name].is_valid().to_numpy(), np.array(has_values(table, "text"), bool)
+        if (has_file & ~has_text).any():
+            raise StageError(f"{needed_by} needs texts, and the documents {HAVE_FILES}: before it, {NEED_TEXTS}")
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
         if name == "text" and "tokens" in table.column_names:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import longcrawl
 from longcrawl.core import kinds
-from longcrawl.core.batches import CONTENT, has_content
+from longcrawl.core.batches import HAVE_FILES, NEED_TEXTS, has_content
 from longcrawl.core.exchange import Engine
 from longcrawl.core.registry import Configured, Registry
 from longcrawl.core.removal import Removal
@@ -145,15 +145,11 @@ def mark_related(writer: Writer, stages: Sequence[Stage]) -> Writer:
     return replace(writer, related=True) if related and isinstance(writer, OrderedWriter) else writer
 
 
-UNREAD = f"have PDFs or other files in the column {CONTENT.name!r}, which no output writes"
-NEEDED = "add the stage extract_pdf, which replaces it by texts, or another one for such files"
-
-
 def without_content(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield documents for a writer; StageError if they still have the column ``content``."""
     for table in tables:
         if has_content(table.schema):
-            raise StageError(f"the documents {UNREAD}: {NEEDED}")
+            raise StageError(f"the documents {HAVE_FILES}, which no output writes: {NEED_TEXTS}")
         yield table
 
 

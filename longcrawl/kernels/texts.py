@@ -137,7 +137,7 @@ def given_texts(table: pa.Table, needed_by: str) -> tuple[list[str | None], pa.D
     """Return the texts of documents before an extraction, and the type of the column ``text`` that it makes."""
     if "text" not in table.column_names:
         return [None] * table.num_rows, pa.large_string()
-    texts = column(table, "text", needed_by)
+    texts = column(table.select(["text"]), "text", needed_by)  # files without a text are for this stage or a later one
     kind = pa.large_string() if pa.types.is_null(texts.type) else texts.type
     return valid_texts(texts, needed_by).to_pylist(), kind
 

@@ -15,9 +15,9 @@ from typing import Any, get_args
 
 import yaml
 
-from longcrawl.core.batches import has_content
+from longcrawl.core.batches import HAVE_FILES, NEED_TEXTS, has_content
 from longcrawl.core.funnel import Reference
-from longcrawl.core.outputs import NEEDED, OUTPUTS, UNREAD, Output
+from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of, spell
 from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stages_fault
@@ -216,7 +216,9 @@ def check_order(recipe: Recipe) -> None:
     if (fault := stages_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
     if has_content(recipe.source.schema()) and not any(stage.looks_at == "content" for _, stage in recipe.stages):
-        raise RecipeError(f"recipe {quoted(recipe.name)}: documents of its source {UNREAD}: {NEEDED}")
+        raise RecipeError(
+            f"recipe {quoted(recipe.name)}: documents of its source {HAVE_FILES}, which no output writes: {NEED_TEXTS}"
+        )
 
 
 def _output(spec: Any, where: str) -> Output:
