@@ -180,7 +180,8 @@ def write_first_recipe(name: str, out: Path, *fields: str | None) -> str:
     made = first_recipe(name, *fields)
     with writing(out, RecipeError, "choose another name with --out"):
         write_text(out, made)
-    run = f"longcrawl run {shlex.quote(str(out))} --out {shlex.quote(out.stem)}"
+    folder = f"{out.stem}-run" if Path(out.stem).exists() else out.stem  # such as the folder of the documents
+    run = f"longcrawl run {shlex.quote(str(out))} --out {shlex.quote(folder)}"
     return f"{out} is written. Edit it, then:\n{run} --dry-run   # check it\n{run}"
 
 

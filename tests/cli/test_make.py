@@ -23,6 +23,16 @@ def test_init_writes_a_recipe_over_nothing(tmp_path, monkeypatch):
     assert (tmp_path / "mine.yaml").read_bytes() == written
 
 
+def test_init_does_not_propose_the_folder_of_the_documents_for_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "a.pdf").write_bytes(small_pdf("A short report"))
+    told = CliRunner().invoke(app, ["init", "reports", "--out", "reports.yaml"])
+    assert told.output.endswith("longcrawl run reports.yaml --out reports-run\n")
+    other = CliRunner().invoke(app, ["init", "reports", "--out", "recipe.yaml"])
+    assert other.output.endswith("longcrawl run recipe.yaml --out recipe\n")
+
+
 def test_lines_are_proposed_for_pdfs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(3):
