@@ -91,7 +91,7 @@ def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
 OCR, REFETCH = QUEUES = ("ocr_queue", "refetch_queue")
 """Names of the queues, and of their folders in a run."""
 FROM_OCR = "from_ocr"
-"""Name under which pages that came back are counted; they are in no folder."""
+"""Name under which pages that came back are counted; they are in no folder, and their ids are in a part's marker."""
 PURPOSE: Mapping[str, str] = {OCR: "for OCR", REFETCH: "to fetch again", FROM_OCR: "with text from OCR"}
 """Words after a number of documents."""
 

@@ -178,8 +178,13 @@ class Stage(Configured, ABC):
         """
         return {}
 
-    def check_queued(self, counts: Mapping[str, Any]) -> None:
-        """Check the counts of :meth:`queue` over all documents, :data:`longcrawl.core.counts.Counts`."""
+    def check_joined(self, ids: Iterable[str]) -> Sequence[str]:  # noqa: ARG002  # stages that join results use it
+        """Return warnings about the results that it joins; ``ids`` are all documents with results.
+
+        Raises:
+            StageError: no result belongs to a document.
+        """
+        return ()
 
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
         """Measure a batch for this and following stages at once; return it with a column for each, and the stages."""

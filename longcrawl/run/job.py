@@ -27,6 +27,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from longcrawl.core.counts import FROM_OCR
 from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.exchange import Engine
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
@@ -177,6 +178,8 @@ class _Job:
         self.read: Sequence[dict[str, Any]] = ()
         """Counts of the first segment, which reads the source, by part."""
         self.reports: dict[str, list[str]] = {}
+        self.warnings: dict[str, list[str]] = {}
+        """Warnings about stages that only a run finds."""
         self.costs = RunCosts(self.work)
         self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
         """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
@@ -409,7 +412,9 @@ class _Job:
         for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
             self.funnel = self.funnel.then(reduce(add, rows))
             if (stage := dict(self.recipe.stages).get(self.funnel.rows[-1].stage)) is not None:
-                stage.check_queued(self.funnel.rows[-1].queued)
+                ids = (name for each in results for name in each[FROM_OCR])
+                if found := stage.check_joined(ids):
+                    self.warnings[self.funnel.rows[-1].stage] = list(found)
         inputs.check_not_empty(self.funnel, self.work)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
@@ -470,7 +475,11 @@ class _Job:
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if (lengths := inputs.source_lengths(self.read)) is not None:
             manifest["source_lengths"] = lengths.as_dict()
-        warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
+        warnings = {
+            label: said
+            for label, stage in self.recipe.stages
+            if (said := [*stage.warnings(), *self.warnings.get(label, ())])
+        }
         materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
         described = {"reports": self.reports, "warnings": warnings, "materials": materials}
         manifest |= {name: found for name, found in described.items() if found}

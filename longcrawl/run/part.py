@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from longcrawl.core import ledger
 from longcrawl.core.batches import hold_texts, release_texts, text_lengths
 from longcrawl.core.clock import CoreClock
-from longcrawl.core.counts import EDITS, LEDGER, QUEUES
+from longcrawl.core.counts import EDITS, FROM_OCR, LEDGER, QUEUES
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
@@ -712,6 +712,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         "left_out": dict(bad_files.left_out),
         "encodings": dict(bad_files.encodings),
         "fields": bad_files.fields,
+        FROM_OCR: [name for rows in tally.queued[FROM_OCR] for name in rows["id"].to_pylist()],
         "seconds": {"read": clock.seconds["read"], "stages": tally.clock.seconds, "keep": max(keep, 0.0)},
     }
     if task.segment.number == 0:

@@ -1,7 +1,7 @@
 """Stage that turns PDF files into text."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import document_ids, has_values
-from longcrawl.core.counts import FROM_OCR, OCR, REFETCH, Counts
+from longcrawl.core.counts import FROM_OCR, OCR, REFETCH
+from longcrawl.core.display import counted
 from longcrawl.core.queues import SCHEMA, queue_rows
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
-from longcrawl.errors import StageError
+from longcrawl.errors import StageError, listed, quoted
 from longcrawl.kernels.texts import check_not_masked, given_texts
 from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
 from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_files
@@ -27,6 +28,8 @@ _HEADER_WITHIN = 1024
 _SHORTEST, _LONGEST = 0.001, 86_400
 _WALL_SECONDS = 30.0
 """Wall time of a page, as a multiple of its CPU time and at least that of a second, after which a worker is stuck."""
+_NAMED = 5
+"""Documents that a warning names."""
 _COLUMNS = {
     "page_offsets": pa.list_(pa.int64()),
     "pages": pa.int32(),
@@ -194,13 +197,20 @@ class ExtractPdf(Edit):
             queued[FROM_OCR] = queue_rows(after, joined, columns)
         return {name: rows for name, rows in queued.items() if rows.num_rows}
 
-    def check_queued(self, counts: Counts) -> None:
-        """Raise a StageError if no text of ``join`` was used."""
-        if self.join and FROM_OCR not in counts:
+    def check_joined(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return a warning if documents of ``join`` are not among ``ids``; raise a StageError if none is."""
+        results, used = read_results(*self.files()) if self.join else {}, set(ids)
+        if self.join and not used:
             raise StageError(
                 f"extract_pdf.join: no document has an id in {', '.join(self.join)}: join results with the source of "
                 "the run whose queue was read"
             )
+        unused = [name for name in results if name not in used]
+        if not unused:
+            return ()
+        first = listed(map(quoted, unused[:_NAMED]))
+        here = f"join has texts of {counted(len(results), 'document')}, and {len(unused):,} of these are not here"
+        return (f"{here}, the first: {first}: join results with the source of the run whose queue was read",)
 
     def _read(self, contents: pa.Array, are_whole: list[bool | None]) -> "list[ReadPdf | None]":
         """Return the result for each row, None for a row without content."""

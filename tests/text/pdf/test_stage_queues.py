@@ -200,6 +200,25 @@ def test_results_that_match_no_document_are_an_error(work, tmp_path):
         lc.run(recipe, tmp_path / "run")
 
 
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_results_that_match_no_document_are_counted_and_named(work, joined, tmp_path, processes):
+    (tmp_path / "crawl").symlink_to(work / "crawl")
+    results = tmp_path / "results.jsonl"
+    others = [{"id": f"elsewhere-{number}", "page": 1, "text": "unused"} for number in (7, *range(7), 8)]
+    results.write_text("".join(f"{json.dumps(line)}\n" for line in others) + joined[1].read_text())
+    recipe = write_recipe(tmp_path, {"extract_pdf": {"join": [str(results)]}})
+    made = lc.run(recipe, tmp_path / "run", num_proc=processes)
+    ids = ", ".join(f"'elsewhere-{number}'" for number in (7, 0, 1, 2, 3))
+    warning = (
+        f"join has texts of 12 documents, and 9 of these are not here, the first: {ids}: join results with the source"
+    )
+    assert f"WARNING: extract_pdf: {warning}" in str(made)
+    (found,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["warnings"]["extract_pdf"]
+    assert found.startswith(warning)
+    assert "9 of these are not here" in (tmp_path / "run" / "README.md").read_text()
+    assert "3 documents (5 pages) with text from OCR" in str(lc.funnel(tmp_path / "run"))
+
+
 def test_results_that_change_end_a_resumed_run(work, joined, tmp_path):
     _, results = joined
     (tmp_path / "crawl").symlink_to(work / "crawl")
