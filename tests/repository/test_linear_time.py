@@ -234,6 +234,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*SPACES, "charset=|'|", "charset='| |"),
     ),
     "longcrawl/sources/warc/pages.py:_HTML": (match(warc_pages._HTML), repeated("| |", "|<|", "| <|")),
+    "longcrawl/sources/warc/pages.py:_XHTML": (match(warc_pages._XHTML), repeated("| |", "<?xml| |>", "<?xml>| |<")),
     "longcrawl/sources/warc/pages.py:_PDF": (match(warc_pages._PDF), repeated("| |", "|\0|", "| |%PDF")),
     "longcrawl/sources/warc/pages.py:_PDF_LINE": (search(warc_pages._PDF_LINE), repeated(*HEADERS, "|%PDF-|")),
     "longcrawl/sources/warc/pages.py:_STATUS": (

@@ -237,6 +237,9 @@ _HTML = re.compile(
     rb"|b|body|br|p)[\t\n\f\r >])",
     re.IGNORECASE,
 )
+_XHTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<\?xml\b[^>]{0,200}>[\t\n\f\r ]*<(?:!doctype html|html)[\t\n\f\r >]", re.IGNORECASE
+)
 
 PDF = "application/pdf"
 PDF_TYPES = (PDF, "application/x-pdf", "application/acrobat", "applications/vnd.pdf", "text/pdf")
@@ -399,6 +402,11 @@ def begins_like_response(block: bytes | memoryview) -> bool:
 def begins_like_html(payload: bytes | memoryview) -> bool:
     """Return whether a page begins like HTML, with one of the tags that browsers look for."""
     return _HTML.match(payload) is not None
+
+
+def begins_like_xhtml(payload: bytes | memoryview) -> bool:
+    """Return whether a page begins with an XML declaration and then like HTML."""
+    return _XHTML.match(payload) is not None
 
 
 def begins_like_pdf(payload: bytes | memoryview, *, declared: bool) -> bool:

@@ -563,6 +563,8 @@ class Warc(sources.Source):
             return said if is_said else pages.PDF
         if (said is None or is_said) and pages.begins_like_html(payload):
             return "text/html"
+        if is_said and pages.begins_like_xhtml(payload):
+            return "text/html"
         if is_said and payload and self.binary:
             raise LeftOutError("not_pdf")
         return said

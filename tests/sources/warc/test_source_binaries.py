@@ -123,6 +123,18 @@ def test_html_sent_as_a_pdf_is_read_as_html(tmp_path):
     assert (row["mime"], row["mime_declared"]) == ("text/html", None)
 
 
+def test_xhtml_sent_as_a_pdf_is_read_as_html(tmp_path):
+    page = (
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x">\n'
+        + HTML
+    )
+    for binary in ((), ("pdf",)):
+        (row,), _ = read(
+            tmp_path, [record(page), record(b'<?xml version="1.0"?><rss>'), record(page, None)], binary=binary
+        )
+        assert (row["mime"], row["html"]) == ("text/html", page.decode())
+
+
 def test_what_is_declared_as_a_pdf_and_is_none(tmp_path):
     junk = b"x" * (SNIFFED_BYTES - 4) + PDF
     records = [record(b"\x93random"), record(junk), record(b"random", "text/pdf"), record(b"{}", "application/json")]
