@@ -5,6 +5,7 @@ damaged file can crash PDFium; it is not thread-safe.
 """
 
 import ctypes
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -34,7 +35,16 @@ _SAMPLES = 64
 _SPACES = (*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000)
 HYPHEN_MARKS = (0x2, 0xFFFE)
 """Characters by which PDFium replaces a hyphen at the end of a line, together with the line break."""
-_SPACE, _MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT = 1, 2, 4, 8, 16
+_SPACE, _MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT, _ACCENT = 1, 2, 4, 8, 16, 32
+_COMBINING = dict(
+    zip(
+        "`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
+        "\u0300\u0301\u0302\u0302\u0303\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327\u0328",
+        strict=True,
+    )
+)
+"""Combining forms of accents, which some fonts, such as TeX's older ones, draw over a letter."""
+_WITH_DOT = {"\u0131": "i", "\u0237": "j"}
 _BAD_CHARACTERS = 0.05
 _MAP_ERRORS = 0.3
 _HIDDEN = 3
@@ -52,6 +62,7 @@ def _make_classes() -> npt.NDArray[np.uint8]:
     classes[[*range(9), *range(0xE000, 0xF900), 0xFFFD]] = _BAD
     classes[list(HYPHEN_MARKS)] = _MARK
     classes[list(_SPACES)] = _SPACE
+    classes[list(map(ord, _COMBINING))] = _ACCENT
     return classes
 
 
@@ -160,7 +171,7 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
             return Page("scan" if others.images >= 0.05 or others.has_outlines else "blank", None)
         if others.images > 0.5 and (ink < _FEW_BESIDE_IMAGE or is_hidden):
             return Page("scan", None)
-    return Page("text", _words(text, classes, handle))
+    return Page("text", _words(_with_accents(text, classes, handle), classes, handle))
 
 
 def _text(handle: Any, count: int) -> tuple[str, npt.NDArray[np.uint8]]:
@@ -181,6 +192,22 @@ def _join_surrogates(codes: npt.NDArray[np.uint32]) -> None:
     first = np.flatnonzero((codes[:-1] >> 10 == 0xD800 >> 10) & (codes[1:] >> 10 == 0xDC00 >> 10))
     codes[first] = 0x10000 + ((codes[first] & 0x3FF) << 10) + (codes[first + 1] & 0x3FF)
     codes[first + 1] = 0xFFFF
+
+
+def _with_accents(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> str:
+    """Join accents to the letters that follow in the same place; U+FFFF is where the letter was."""
+    accents = [place for place in np.flatnonzero(classes[:-1] == _ACCENT).tolist() if text[place + 1].isalpha()]
+    if not accents:
+        return text
+    left, _, right, _ = character_boxes(handle, [*accents, *(place + 1 for place in accents)]).T.reshape(4, 2, -1)
+    common, narrower = right.min(0) - left.max(0), (right - left).min(0)
+    characters = list(text)
+    for place in np.array(accents)[common > 0.5 * narrower].tolist():
+        letter = _WITH_DOT.get(text[place + 1], text[place + 1])
+        composed = unicodedata.normalize("NFC", letter + _COMBINING[text[place]])
+        if len(composed) == 1:
+            characters[place : place + 2] = composed, "\uffff"
+    return "".join(characters)
 
 
 def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:

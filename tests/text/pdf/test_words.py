@@ -75,6 +75,24 @@ def test_a_hyphen_at_the_end_of_a_line_ends_a_word(make_pdf):
     assert [found[2][:4], found[3]] == ["exam", "ple"]
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        # An accent of Helvetica is 3.33 points wide at size 10; Td moves back to its beginning.
+        (rb"(Haszn) Tj 27.8 0 Td (\264) Tj 0 0 Td (alat) Tj", "Haszn\u00e1lat"),
+        (rb"(\250) Tj 0 0 Td (Uber und `quoted` code) Tj", "\u00dcber und `quoted` code"),
+        (rb"(it\264s and don\264t) Tj", "it\u00b4s and don\u00b4t"),  # an apostrophe
+        (rb"(\264) Tj 0 0 Td (q is no letter) Tj", "\u00b4q is no letter"),
+    ],
+)
+def test_accents_drawn_over_a_letter_are_joined_to_it(make_pdf, content, expected):
+    data = make_pdf(b"BT /F 10 Tf 50 700 Td %s ET" % content, font=b"/Encoding /WinAnsiEncoding")
+    words = read(data).words
+    assert words is not None
+    assert len(words.starts) == len(expected.split())
+    assert page_lines(words)[0].text == expected
+
+
 def test_a_turned_page_is_read_as_it_was_written(make_pdf, paragraph):
     plain, turned = make_pdf(paragraph(3)), make_pdf(paragraph(3), page=b"/Rotate 90")
     assert read(turned).words.text == read(plain).words.text
