@@ -384,8 +384,9 @@ def read_answer(answer: Extracted) -> ReadPdf:
         return ReadPdf(summary["failure"])
     read = ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), **summary)
     if all(kind == "failed" for kind in kinds):
-        limit = read.stopped
-        return replace(read, failure=limit if limit in ("time", "memory", "crash") else "unreadable", text=None)
+        failure = read.stopped if read.stopped in ("time", "memory", "crash") else "unreadable"
+        # A file of failures alone may name any number of pages.
+        return replace(read, failure=failure, text=None, kinds=() if read.stopped == "failures" else read.kinds)
     return read
 
 

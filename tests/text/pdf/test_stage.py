@@ -232,6 +232,7 @@ def test_pages_that_cannot_be_read_are_for_ocr(book, scan):
         (row,) = outcome.queued[OCR].to_pylist()
         assert (row["page_numbers"], row["reason"]) == (pages, reason)
     assert read(torn(3))["pdf_partial"] == "failures"
+    assert ExtractPdf().apply(table(torn(1).replace(b"/Count 1", b"/Count 999"))).queued == {}
 
 
 def test_unreadable_pages_of_a_cut_file_are_to_be_fetched_again(book):
