@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         DatasetDecomposition,
         FirstFit,
         FixedLength,
+        Interleaved,
         MultiBucket,
+        Padded,
     )
     from longcrawl.tokens.tokenize import Tokenize
 
@@ -38,10 +40,12 @@ __all__ = [
     "DocumentWindows",
     "FirstFit",
     "FixedLength",
+    "Interleaved",
     "LengthMix",
     "MinTokens",
     "MultiBucket",
     "Packing",
+    "Padded",
     "Plan",
     "Roll",
     "Shuffle",

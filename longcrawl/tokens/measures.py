@@ -5,7 +5,7 @@ ids as terms, of the first ``TOKENS`` tokens of the first ``DOCUMENTS`` document
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -26,7 +26,10 @@ from longcrawl.tokens.strategies import (
     DatasetDecomposition,
     FirstFit,
     FixedLength,
+    Interleaved,
+    LongDocuments,
     MultiBucket,
+    Padded,
     Planner,
 )
 
@@ -224,8 +227,8 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     lengths = plan.lengths
     owners, parts = document_parts(plan.bounds, plan.documents, plan.sizes)
     whole = np.zeros(len(lengths), np.bool_)
-    whole[owners[parts == lengths[owners]]] = True
-    cut = ~whole & (lengths > 0)
+    whole[owners[parts >= lengths[owners] - plan.omitted]] = True
+    cut = ~whole & (lengths > plan.omitted)
     documents, tokens, placed = int((lengths > 0).sum()), int(lengths.sum()), int(plan.sizes.sum())
     possible = sorted(set(capacities if capacities is not None else plan.capacities.tolist()))
     return Composition(
@@ -376,7 +379,11 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> T
     return Table([Column(name), *(Column(title, "count") for title in titles)], rows)
 
 
-StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
+StrategyName = Literal[
+    "buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition", "padded", "interleaved"
+]
+LEAST_INTERLEAVED = Interleaved.documents_per_sample * Interleaved.chunks_per_document
+ONE_LENGTH = ("fixed", "best-fit", "first-fit", "padded", "interleaved")
 FIRST_FIT_POOL = 256
 _DOCUMENTS, _TOKENS, _BOUND = "#4c78a8", "#f58518", "#222222"
 _BINS = 60
@@ -396,6 +403,9 @@ def named_strategy(
     seed: int = 0,
     pool_size: int | None = None,
     chunk_tokens: int = Buckets.chunk_tokens,
+    documents_per_sample: int = Interleaved.documents_per_sample,
+    chunks_per_document: int = Interleaved.chunks_per_document,
+    long_documents: LongDocuments = "truncate",
 ) -> Strategy:
     """Return a strategy by name, as :func:`default_strategies` makes it.
 
@@ -403,37 +413,47 @@ def named_strategy(
     ('Best-fit-4096', (256, 512, 1024))
 
     Args:
-        name: "fixed", "best-fit" and "first-fit" make samples of one length.
+        name: "fixed", "best-fit", "first-fit", "padded" and "interleaved" make samples of one length.
         capacities: capacities in tokens, ascending. "decomposition" adds the half, the quarter … of the first one.
         padding_threshold: for "buckets", see :class:`longcrawl.tokens.Buckets`.
-        planner: for "buckets". With "in-order", "fixed", "multi-bucket" and "first-fit" also keep the order.
-        seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of "buckets".
-        pool_size: documents planned together by "buckets" (by default 100,000) and "first-fit" (256).
+        planner: for "buckets". With "in-order", "fixed", "multi-bucket", "first-fit" and "interleaved" also keep the
+            order.
+        seed: seed of the order in which "fixed", "multi-bucket" and "interleaved" take documents, and of "buckets".
+        pool_size: documents planned together by "buckets" and "interleaved" (by default 100,000) and "first-fit" (256).
         chunk_tokens: for the planner "interleaved".
+        documents_per_sample: for the strategy "interleaved", see :class:`longcrawl.tokens.Interleaved`.
+        chunks_per_document: for the strategy "interleaved".
+        long_documents: for "padded" and "interleaved".
     """
     sizes = whole_capacities(name, capacities)
-    if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
+    if name in ONE_LENGTH and len(sizes) > 1:
         raise StageError(
             f"the strategy {name!r} makes samples of one length, got the capacities {list(sizes)}: "
             f"write [{sizes[-1]}], or take buckets, multi-bucket or decomposition"
         )
-    if pool_size is not None and name not in ("buckets", "first-fit"):
+    if pool_size is not None and name not in ("buckets", "first-fit", "interleaved"):
         raise StageError(f"the strategy {name!r} plans all documents together: leave pool_size out")
     _check_planner(name, planner, chunk_tokens)
+    _check_unused(name, documents_per_sample, chunks_per_document, long_documents)
     order: Literal["shuffled", "given"] = "given" if planner == "in-order" else "shuffled"
-    if name == "fixed":
-        return FixedLength(sizes[0], order, seed)
-    if name == "multi-bucket":
-        return MultiBucket(sizes, order, seed)
-    if name == "best-fit":
-        return BestFit(sizes[0])
-    if name == "first-fit":
-        fitted: Literal["longest-first", "given"] = "given" if planner == "in-order" else "longest-first"
-        return FirstFit(sizes[0], fitted, FIRST_FIT_POOL if pool_size is None else pool_size)
-    if name == "decomposition":
-        return DatasetDecomposition((*_halves(sizes[0]), *sizes))
+    fitted: Literal["longest-first", "given"] = "given" if planner == "in-order" else "longest-first"
     pool = Buckets.pool_size if pool_size is None else pool_size
-    return Buckets(sizes, padding_threshold, planner, seed=seed, pool_size=pool, chunk_tokens=chunk_tokens)
+    counts = documents_per_sample, chunks_per_document
+    strategies: dict[StrategyName, Callable[[], Strategy]] = {
+        "buckets": lambda: Buckets(
+            sizes, padding_threshold, planner, seed=seed, pool_size=pool, chunk_tokens=chunk_tokens
+        ),
+        "fixed": lambda: FixedLength(sizes[0], order, seed),
+        "multi-bucket": lambda: MultiBucket(sizes, order, seed),
+        "best-fit": lambda: BestFit(sizes[0]),
+        "first-fit": lambda: FirstFit(sizes[0], fitted, FIRST_FIT_POOL if pool_size is None else pool_size),
+        "decomposition": lambda: DatasetDecomposition((*_halves(sizes[0]), *sizes)),
+        "padded": lambda: Padded(sizes[0], long_documents),
+        "interleaved": lambda: Interleaved(sizes[0], *counts, long_documents, order, seed, pool),
+    }
+    if name not in strategies:
+        raise StageError(f"there is no strategy {name!r}; known: {', '.join(map(repr, strategies))}")
+    return strategies[name]()
 
 
 def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
@@ -447,16 +467,32 @@ def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
         raise StageError(f"the planner {planner!r} makes no chunks: leave chunk_tokens out, or take 'interleaved'")
 
 
+def _check_unused(name: str, documents_per_sample: int, chunks_per_document: int, long_documents: str) -> None:
+    counts = (documents_per_sample, chunks_per_document)
+    if counts != (Interleaved.documents_per_sample, Interleaved.chunks_per_document) and name != "interleaved":
+        raise StageError(
+            f"the strategy {name!r} interleaves no documents: leave documents_per_sample and chunks_per_document out, "
+            "or take interleaved"
+        )
+    if long_documents != "truncate" and name not in ("padded", "interleaved"):
+        raise StageError(
+            f"long_documents {long_documents!r} is for padded and interleaved, got the strategy {name!r}: leave it out"
+        )
+
+
 def default_strategies(
     capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
 ) -> tuple[Strategy, ...]:
-    """Return the strategies that ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets."""
+    """Return the strategies that ``lc.compose`` compares: bin packing, padding, buckets and others."""
     sizes = whole_capacities("compose", capacities)
+    interleaved = [named_strategy("interleaved", sizes[-1:])] if sizes[-1] >= LEAST_INTERLEAVED else []
     return (
         *(named_strategy("fixed", [size]) for size in sizes),
         named_strategy("multi-bucket", sizes),
         named_strategy("best-fit", sizes[-1:]),
         named_strategy("first-fit", sizes[-1:]),
+        named_strategy("padded", sizes[-1:]),
+        *interleaved,
         named_strategy("decomposition", sizes),
         named_strategy("buckets", sizes, padding_threshold),
         named_strategy("buckets", sizes, padding_threshold, planner="exact-fill"),

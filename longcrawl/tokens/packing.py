@@ -17,7 +17,7 @@ from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to
 from longcrawl.kernels.texts import read_only
 from longcrawl.tokens.plan import Longs, PackingPlan, Plan, check_capacities
-from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_long
+from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, Padded, cut_long
 
 Ints = npt.NDArray[Any]
 IGNORED = -100  # label of a token that is excluded from the loss
@@ -398,8 +398,10 @@ def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> Packin
         return plan
     if packing != "separate" and packing != "in-order":  # noqa: PLR1714  # mypy narrows the type this way
         return Packing(max_length, packing).plan(lengths)
+    if packing == "separate":
+        return Padded(max_length, "fragment").plan(lengths)
     pieces = cut_long(lengths, max_length)
-    bounds = np.arange(len(pieces[2]) + 1) if packing == "separate" else _bounds_in_order(pieces[2], max_length)
+    bounds = _bounds_in_order(pieces[2], max_length)
     return Plan(lengths, np.full(len(bounds) - 1, max_length), bounds, *pieces)
 
 

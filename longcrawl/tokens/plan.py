@@ -76,6 +76,8 @@ class Plan:
     """[pieces], index of each piece's document among the lengths, its first token in it, and its tokens."""
     starts: Longs
     sizes: Longs
+    omitted: int = 0
+    """Last tokens of a document without which it still counts as whole: 1 if samples omit its end of text."""
 
     def __len__(self) -> int:
         return len(self.capacities)
@@ -178,7 +180,8 @@ def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tu
     """Make a plan from pieces in any order: document, start and size of each, and the number of its sample."""
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(len(capacities) + 1)).astype(np.int64)
-    return Plan(lengths, capacities, bounds, *(each[order] for each in pieces))
+    documents, starts, sizes = (each[order] for each in pieces)
+    return Plan(lengths, capacities, bounds, documents, starts, sizes)
 
 
 def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Plan:
@@ -196,6 +199,7 @@ def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Pla
         np.concatenate(shifted),
         np.concatenate([plan.starts for plan in parts]),
         np.concatenate([plan.sizes for plan in parts]),
+        parts[0].omitted,
     )
 
 

@@ -714,12 +714,117 @@ class BinnedGreedy(BinPacking):
         return binned_greedy(sizes, self.context_length, bin_of, LOOK_AT, samples)
 
 
+LongDocuments = Literal["truncate", "fragment"]
+"""What happens to a document that is too long: its rest is dropped, or becomes documents of their own."""
+
+
+@dataclass(frozen=True)
+class Padded(OneCapacity):
+    """One document in each sample, padded: what OLMo-core calls a padded dataset of fixed sequence length.
+
+    Args:
+        context_length: tokens of a sample.
+        long_documents: ``"truncate"`` drops what is beyond ``context_length`` tokens, as OLMo-core does;
+            ``"fragment"`` cuts the document into samples.
+
+    >>> plan = Padded(4).plan([3, 9])
+    >>> plan.documents.tolist(), plan.sizes.tolist()
+    ([0, 1], [3, 4])
+    """
+
+    title = "Padded-{context_length}"
+
+    context_length: int = 2048
+    long_documents: LongDocuments = "truncate"
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Make a sample of each document, or of each of its pieces."""
+        checked = checked_lengths(lengths)
+        pieces = _heads_or_pieces(checked, self.context_length, self.long_documents)
+        samples = len(pieces[0])
+        return Plan(checked, np.full(samples, self.context_length), np.arange(samples + 1), *pieces)
+
+
+@dataclass(frozen=True)
+class Interleaved(OneCapacity):
+    """Chunks of several documents in turn, which make one text: OLMo-core's interleaved documents.
+
+    Each document has an equal share of a sample. It is cut into chunks, whose lengths differ by one token at most. A
+    sample has the first chunks of its documents, then the second ones, and so on. The end of text of its documents is
+    omitted, and follows once, after the last chunk. If no document of a sample ends in it, it has none.
+
+    The last sample has fewer documents if their number does not divide; OLMo-core drops these. A document's last token
+    is assumed to be its end of text, as in the output ``composed``.
+
+    Args:
+        context_length: tokens of a sample.
+        documents_per_sample: documents in a sample, each with ``context_length // documents_per_sample`` tokens.
+        chunks_per_document: chunks of a document, 2 or more, and at most its share of tokens.
+        long_documents: ``"truncate"`` drops what is beyond a document's share, as OLMo-core does; ``"fragment"`` makes
+            documents of their own from it.
+        order: order of the documents: ``"shuffled"`` by ``seed``, or ``"given"``, for related documents.
+        seed: seed of the order.
+        pool_size: consecutive documents planned together, as in :class:`Buckets`.
+
+    >>> plan = Interleaved(8, 2, 2, order="given").plan([4, 3])
+    >>> list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()))
+    [(0, 0, 2), (1, 0, 1), (0, 2, 1), (1, 1, 1), (0, 3, 1)]
+    """
+
+    title = "Interleaved-{context_length}"
+
+    context_length: int = 2048
+    documents_per_sample: int = 2
+    chunks_per_document: int = 4
+    long_documents: LongDocuments = "truncate"
+    order: Literal["shuffled", "given"] = "shuffled"
+    seed: int = 0
+    pool_size: int | None = 100_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.documents_per_sample < 2 or self.chunks_per_document < 2:
+            raise StageError(
+                f"Interleaved has {self.documents_per_sample} documents in a sample and {self.chunks_per_document} "
+                "chunks of each: set documents_per_sample and chunks_per_document to 2 or more, or take 'padded'"
+            )
+        if self.documents_per_sample * self.chunks_per_document > self.context_length:
+            raise StageError(
+                f"{self.documents_per_sample} documents with {self.chunks_per_document} chunks each do not fit into a "
+                f"sample of {self.context_length:,} tokens: lower documents_per_sample or chunks_per_document"
+            )
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Interleave the chunks of each group of documents."""
+        checked = checked_lengths(lengths)
+        share = self.context_length // self.documents_per_sample
+        entries = _heads_or_pieces(checked, share, self.long_documents)
+        order = _in_order(len(entries[0]), self.order, self.seed)
+        documents, starts, sizes = _rows(self.documents_per_sample, *(each[order] for each in entries))
+        ends = (sizes > 0) & (starts + sizes == checked[documents])
+        # [samples, chunks, documents]: the chunks in their order in a sample, and its end of text.
+        numbers = np.arange(self.chunks_per_document)[:, None]
+        least, more = np.divmod(sizes - ends, self.chunks_per_document)
+        chunks = least[:, None] + (numbers < more[:, None])
+        begins = starts[:, None] + np.cumsum(chunks, axis=1) - chunks
+        # The longest document that ends here gives the end of text, so it has a chunk as well if any does.
+        last = np.argmax(np.where(ends, sizes, 0), axis=1)[:, None] == np.arange(self.documents_per_sample)
+        chunks = np.concatenate([chunks, (last & ends)[:, None]], axis=1, dtype=np.int64)
+        begins = np.concatenate([begins, (starts + sizes - 1)[:, None]], axis=1)
+        owners = np.broadcast_to(documents[:, None], chunks.shape)
+        filled = chunks > 0
+        bounds = np.concatenate([[0], np.cumsum(filled.sum(axis=(1, 2)))]).astype(np.int64)
+        pieces = (each[filled] for each in (owners, begins, chunks))
+        return Plan(checked, np.full(len(chunks), self.context_length), bounds, *pieces, omitted=1)
+
+
 @dataclass(frozen=True)
 class DatasetDecomposition(Strategy):
     """Decomposition into samples of one piece each, after H. Pouransari et al., "Dataset Decomposition" (2024).
 
     Each document is cut from its start into as many pieces as possible of the largest capacity, then of the next, and
-    so on. The rest, shorter than the smallest capacity, is dropped. This follows the paper's description, not its code.
+    so on. The rest, shorter than the smallest capacity, is dropped. With powers of two, these are the buckets of
+    OLMo-core's datasets of variable sequence length.
     """
 
     title = "Decomposition"
@@ -766,6 +871,20 @@ def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
     samples = -(-total // capacity)
     bounds = np.searchsorted(begins, capacity * np.arange(samples + 1))
     return Plan(lengths, np.full(samples, capacity), bounds, documents, starts, stops - begins)
+
+
+def _heads_or_pieces(lengths: Longs, most: int, long_documents: LongDocuments) -> tuple[Longs, Longs, Longs]:
+    """Return document, start and size of the first ``most`` tokens of each document, or of all its pieces."""
+    if long_documents == "fragment":
+        return cut_long(lengths, most)
+    documents = np.flatnonzero(lengths)
+    return documents, np.zeros(len(documents), np.int64), np.minimum(lengths[documents], most)
+
+
+def _rows(width: int, *arrays: Longs) -> list[Longs]:
+    """Return arrays as rows of ``width`` values, filled up with zeros: int64 [rows, width]."""
+    rows = -(-len(arrays[0]) // width)
+    return [np.pad(each, (0, rows * width - len(each))).reshape(rows, width) for each in arrays]
 
 
 def cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:

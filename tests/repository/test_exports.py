@@ -93,9 +93,9 @@ def test_the_public_surface():
     assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [
         "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",
-        "FirstFit", "FixedLength", "LengthMix", "MinTokens", "MultiBucket", "Packing", "Plan", "Roll", "Shuffle",
-        "TokenEntries", "Tokenize", "Truncate", "Windows", "compare_strategies", "default_strategies",
-        "document_windows", "measure", "named_strategy",
+        "FirstFit", "FixedLength", "Interleaved", "LengthMix", "MinTokens", "MultiBucket", "Packing", "Padded", "Plan",
+        "Roll", "Shuffle", "TokenEntries", "Tokenize", "Truncate", "Windows", "compare_strategies",
+        "default_strategies", "document_windows", "measure", "named_strategy",
     ]  # fmt: skip
     assert lc.formats.__all__ == [
         "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",

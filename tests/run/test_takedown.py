@@ -55,6 +55,10 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
         },
     ),
     "composed-masked": ([TOKENS[0], MASKED, TRAINED], {"composed": {"capacities": [16, 64]}}),
+    "composed-interleaved": (
+        TOKENS,
+        {"composed": {"strategy": "interleaved", "capacities": [64], "domains": "language", "padded_domains": ["de"]}},
+    ),
     "composed-shards": (TOKENS, {"composed": {"capacities": [64], "format": "datatrove", "shard_bytes": 20_000}}),
 }
 

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.tokens import BestFit, Buckets, DatasetDecomposition, FirstFit, FixedLength, MultiBucket, Plan
+from longcrawl.tokens import (
+    BestFit,
+    Buckets,
+    DatasetDecomposition,
+    FirstFit,
+    FixedLength,
+    Interleaved,
+    MultiBucket,
+    Padded,
+    Plan,
+)
 
 THRESHOLDS = st.sampled_from([0, 0.01, 0.05, 0.2, 0.5, 1])
 CAPACITIES = st.sets(st.integers(1, 80), min_size=1, max_size=4).map(sorted)
@@ -352,6 +362,13 @@ def test_capacities_that_cannot_be_are_refused_with_those_to_write(strategy, cap
         (lambda: Buckets([8], planner="interleaved", chunk_tokens=0), "chunk_tokens of the planner 'interleaved' is 0"),
         (lambda: lc.tokens.named_strategy("buckets", chunk_tokens=9), "'algorithm-1' makes no chunks"),
         (lambda: lc.tokens.named_strategy("fixed", [9], planner="interleaved"), "is one of buckets, got .* 'fixed'"),
+        (lambda: Interleaved(64, 1), "has 1 documents in a sample and 4 chunks of each: set documents_per_sample"),
+        (lambda: Interleaved(64, 8, 16), "8 documents with 16 chunks each do not fit into a sample of 64 tokens"),
+        (lambda: Padded(8, "split"), "'truncate', 'fragment', got 'split'"),
+        (lambda: lc.tokens.named_strategy("fixed", [9], documents_per_sample=3), "'fixed' interleaves no documents"),
+        (lambda: lc.tokens.named_strategy("fixed", [9], long_documents="fragment"), "is for padded and interleaved"),
+        (lambda: lc.tokens.named_strategy("bets"), "there is no strategy 'bets'; known: 'buckets', 'fixed'"),
+        (lambda: lc.tokens.named_strategy("padded", [9, 10]), "makes samples of one length"),
         (lambda: Buckets(order="sorted"), "'shuffled', 'planned'"),
         (lambda: Buckets(pool_size=0), "pool_size"),
         (lambda: FirstFit(pool_size=0), "pool_size"),
@@ -392,6 +409,67 @@ def chopped(lengths, order, capacity):
             pieces.append((document, places[0], len(places)))
         samples.append((capacity, pieces, capacity - len(tokens)))
     return samples
+
+
+def interleaved_documents(documents, length, count, chunks, long_documents, end):
+    """Return the tokens of samples of several documents, chunk by chunk, worked out on the documents themselves."""
+    share, heads = length // count, []
+    for document in documents:
+        stretches = [document[first : first + share] for first in range(0, len(document), share)]
+        heads += stretches if long_documents == "fragment" else stretches[:1]
+    samples = []
+    for group in (heads[first : first + count] for first in range(0, len(heads), count)):
+        bodies = [np.array_split([token for token in each if token != end], chunks) for each in group]
+        tokens = [int(token) for chunk in range(chunks) for body in bodies for token in body[chunk]]
+        samples.append(tokens + [end] * any(end in each for each in group))
+    return samples
+
+
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
+@given(LENGTHS, st.integers(2, 4), st.integers(2, 5), st.integers(0, 60), st.sampled_from(["truncate", "fragment"]))
+@example([1, 1, 1], 2, 2, 0, "truncate")
+@example([30, 4, 5], 2, 3, 4, "fragment")
+def test_interleaved_documents_are_chunks_in_turn(lengths, count, chunks, more, long_documents):
+    length = count * chunks + more
+    strategy = Interleaved(length, count, chunks, long_documents, order="given", pool_size=None)
+    plan = strategy.plan(lengths)
+    documents = [[1000 * (number + 1) + at for at in range(size - 1)] + [0] for number, size in enumerate(lengths)]
+    documents = [tokens[:size] for tokens, size in zip(documents, lengths, strict=True)]
+    found = [
+        [token for document, start, size in pieces for token in documents[document][start : start + size]]
+        for _, pieces, _ in samples_of(plan)
+    ]
+    assert found == interleaved_documents(filter(None, documents), length, count, chunks, long_documents, 0)
+    assert (plan.sizes > 0).all()
+    for low, high in itertools.pairwise(plan.bounds.tolist()):
+        assert plan.joined[low:high].tolist() == [high - low > 1 and place > 0 for place in range(high - low)]
+    if long_documents == "fragment":
+        assert sorted(token for tokens in found for token in tokens if token) == sorted(
+            token for tokens in documents for token in tokens if token
+        )
+
+
+def test_interleaved_documents_are_shuffled_by_the_seed_in_pools():
+    lengths = web_lengths(1_000)
+    plans = [Interleaved(seed=seed, pool_size=300).plan(lengths) for seed in (0, 1)]
+    assert samples_of(plans[0]) != samples_of(plans[1])
+    assert samples_of(plans[0]) == samples_of(Interleaved(pool_size=300).plan(lengths, num_threads=3))
+    assert [sorted(set(plan.documents.tolist())) for plan in plans] == [list(range(1_000))] * 2
+    pool_of = np.minimum(plans[0].documents // 300, 2)
+    assert all(len(set(pool_of[low:high].tolist())) == 1 for low, high in itertools.pairwise(plans[0].bounds.tolist()))
+    # A document that lacks only its end of text is whole.
+    assert lc.tokens.measure(Interleaved(64, 2, 2).plan([20, 30, 10])).r_tru == 0
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 80))
+def test_padded_samples_have_one_document_each(lengths, capacity):
+    heads = [(capacity, [(number, 0, min(size, capacity))], capacity - min(size, capacity))
+             for number, size in enumerate(lengths) if size]  # fmt: skip
+    assert samples_of(Padded(capacity).plan(lengths)) == heads
+    pieces = Padded(capacity, "fragment").plan(lengths)
+    assert_every_token_once(pieces, lengths)
+    assert [sample for sample in samples_of(pieces) if sample[1][0][1] == 0] == heads
 
 
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)

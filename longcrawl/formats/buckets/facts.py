@@ -202,9 +202,14 @@ def _measure(changes: Changes, path: str, sizes: Sequence[int], tables: Sequence
     counts = [np.bincount(table["sample"].to_numpy()) for table in tables]
     capacities = np.repeat(sizes, [len(each) for each in counts])
     bounds = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    columns = [np.concatenate([table[name].to_numpy() for table in tables]) for name in ("document", "start", "length")]
-    plan = Plan(documents[N_TOKENS].to_numpy(), capacities, bounds, *columns)
+    pieces = {
+        name: np.concatenate([table[column].to_numpy() for table in tables])
+        for name, column in (("documents", "document"), ("starts", "start"), ("sizes", "length"))
+    }
     split, _, folder = path.partition("/")
+    domain = next((each["domain"] for each in described.get("domains", ()) if each["folder"] == folder), None)
+    once = described["strategy"] == "interleaved" and domain not in described["padded_domains"]
+    plan = Plan(documents[N_TOKENS].to_numpy(), capacities, bounds, **pieces, omitted=int(once))
     label = described["splits"][split]["label"]
     found = measure(plan, label, described["capacities"])
     if "domains" in described:
@@ -440,8 +445,10 @@ class ComposedResult(Result):
         """Describe the token type, masked tokens, and tokens and documents that are in no sample."""
         end, train = described["end_of_text"], described["splits"]["train"]
         fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
-        limits = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
-        if described.get(JOINED):
+        once = described["strategy"] == "interleaved"
+        ends = "ends samples of interleaved documents with room for it" if once else "ends each document"
+        limits = [f"Tokens are {described['dtype']}; token {end} {ends}. {fills}"]
+        if described.get(JOINED) and not once:
             limits.append(
                 f"Samples with chunks of a document are one text with token {end} within: readers that begin again "
                 "after it hide the far context."

@@ -12,12 +12,13 @@ shows its folder. Domains are named like the folders of languages in the output 
 * ``SPLIT/CAPACITY_loss_mask/``, only if some token has no loss: bool, false at tokens without a loss and on padding.
   The formats ``datatrove`` and ``token-parquet`` have it in their own files;
 * ``pieces/SPLIT/CAPACITY/`` has a row for each piece of a document in the order of the samples, which are their pieces
-  end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue the text of the piece before:
-  attention and positions run on, and the first token has a loss. Other pieces are separate texts;
+  end to end. With ``interleaved`` as strategy or planner, ``joined`` is true for pieces that continue the text of the
+  piece before: attention and positions run on, and the first token has a loss. Other pieces are separate texts;
 * ``documents/SPLIT/`` has a row for each document, in the numbering of ``document``;
 * ``composed.json`` is written last, with its own SHA-256 at its end: without it the output is unfinished.
 
-A document ends with the end-of-text token, which is added if it is missing. A document without tokens is in no sample.
+A document ends with the end-of-text token, which is added if it is missing. With ``strategy: interleaved``, only the
+last piece of a sample may end with it. A document without tokens is in no sample.
 """
 
 import os

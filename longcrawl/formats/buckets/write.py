@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
-from longcrawl.errors import FormatError, StageError
+from longcrawl.errors import FormatError, StageError, listed
 from longcrawl.formats import order
 from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MASK, VERSION
 from longcrawl.formats.documents import UNKNOWN, folder_name
@@ -38,7 +38,7 @@ from longcrawl.tokens import measures
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.tokens.shape import WINDOWS, Windows
-from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Planner
+from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Interleaved, LongDocuments, Planner
 
 DOMAIN = "domain"
 KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)
@@ -344,6 +344,8 @@ def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Do
 
 
 PLANS = "plans.json"
+OF_INTERLEAVED = ("documents_per_sample", "chunks_per_document", "padded_domains")
+"""Settings that other strategies lack; without them their recipes are those of earlier versions."""
 CHUNK_TOKENS = 16_384
 """Most tokens in an inner chunk, unless one sample has more."""
 NO_WINDOWS = "composed cuts documents by its own plan: leave the stage windows out, which would cut them before"
@@ -354,7 +356,7 @@ Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 class ComposedOutput(TokenOutput):
     """Write a composed dataset in the format of :mod:`longcrawl.formats.buckets.spec`.
 
-    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`.
+    ``strategy`` and the fields up to ``long_documents`` are those of :func:`longcrawl.tokens.named_strategy`.
 
     Peak memory is 2.7 times that of one band of 2,048 samples of the largest capacity, or some 60 MB for shards,
     whatever the number of documents (benchmarks/composed_write.py). Planning needs some 110 bytes per document.
@@ -364,6 +366,7 @@ class ComposedOutput(TokenOutput):
         heldout: documents to hold out, as a fraction below 1 or a whole number; of each domain if ``domains`` is set.
             They are the first of the order, and are composed separately.
         domains: a text column, such as ``source`` or ``language``; each of its values is composed separately.
+        padded_domains: domains composed by "padded" where the strategy of the others is "interleaved".
         format: of the samples: "zarr", or a format of token shards.
         zarr_format: for "zarr", as in the output rectangle.
         codec: for "zarr", as in the output rectangle.
@@ -377,7 +380,8 @@ class ComposedOutput(TokenOutput):
     """
 
     second_pass = (
-        "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "chunk_tokens", "heldout",
+        "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "chunk_tokens",
+        "documents_per_sample", "chunks_per_document", "long_documents", "heldout", "padded_domains",
         "format", "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
     )  # fmt: skip
     plans_documents = True
@@ -389,8 +393,12 @@ class ComposedOutput(TokenOutput):
     seed: int = 0
     pool_size: int | None = None
     chunk_tokens: int = Buckets.chunk_tokens
+    documents_per_sample: int = Interleaved.documents_per_sample
+    chunks_per_document: int = Interleaved.chunks_per_document
+    long_documents: LongDocuments = "truncate"
     heldout: float = 0
     domains: str | None = None
+    padded_domains: tuple[str, ...] = ()
     format: Format = "zarr"
     zarr_format: Literal[2, 3] = 3
     codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"
@@ -405,16 +413,38 @@ class ComposedOutput(TokenOutput):
         super().__post_init__()
         self.check_least(shard_bytes=1)
         self.chosen()
+        if self.padded_domains and (self.strategy != "interleaved" or self.domains is None):
+            raise StageError(
+                "composed.padded_domains are for strategy interleaved: set composed.strategy to interleaved and "
+                "composed.domains to a column, or leave padded_domains out"
+            )
 
-    def chosen(self) -> Strategy:
-        """Return the strategy; raise StageError if the capacities do not ascend, or do not fit it."""
-        settings = (self.padding_threshold, self.planner, self.seed, self.pool_size, self.chunk_tokens)
-        return measures.named_strategy(self.strategy, self.capacities, *settings)
+    def settings(self) -> dict[str, Any]:
+        """Return the fields, without those of other strategies, as YAML-ready values."""
+        unused = {"padded": OF_INTERLEAVED, "interleaved": ()}.get(self.strategy, (*OF_INTERLEAVED, "long_documents"))
+        return {name: value for name, value in super().settings().items() if name not in unused}
+
+    def chosen(self, domain: str | None = None) -> Strategy:
+        """Return the strategy of a domain; raise StageError if the capacities do not ascend, or do not fit it."""
+        if domain in self.padded_domains:
+            return measures.named_strategy("padded", self.capacities, long_documents=self.long_documents)
+        return measures.named_strategy(
+            self.strategy,
+            self.capacities,
+            self.padding_threshold,
+            self.planner,
+            self.seed,
+            self.pool_size,
+            self.chunk_tokens,
+            self.documents_per_sample,
+            self.chunks_per_document,
+            self.long_documents,
+        )
 
     @property
     def joins(self) -> bool:
         """Whether the tables of pieces have the column ``joined``."""
-        return self.planner == "interleaved"
+        return "interleaved" in (self.strategy, self.planner)
 
     def layouts(self, capacity: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
         """Return the layouts of a bucket's arrays, by the suffix that each adds to the bucket's path."""
@@ -498,7 +528,12 @@ class ComposedWriter(TokenWriter):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
         masked = any(each["masked"] for each in order.spilled_json(spill, parts, ".facts"))
         facts = TokenFacts(str(schema.field(TOKENS).type.value_type), masked)
-        strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
+        seed, plans = self.settings.seed, list[PlannedSplit]()
+        for name in sorted(set(self.settings.padded_domains) - {each.group for each in stretches}):
+            raise FormatError(
+                f"composed.padded_domains names {name!r}, which is not a {self.settings.domains} of the documents; "
+                f"known: {listed(repr(each.group) for each in stretches)}"
+            )
         # Shards call the held-out split ``val``, as their makers do.
         held_out = "heldout" if self.settings.format == "zarr" else "val"
         for stretch in stretches:
@@ -506,9 +541,11 @@ class ComposedWriter(TokenWriter):
             folder = "" if domains is None else folder_name(stretch.group, domains, to)
             of = f" of {self.settings.domains} {stretch.group!r}" if by_domain else ""
             splits = order.split_rows(self.settings.heldout, len(stretch.sizes), held_out, of)
+            strategy = self.settings.chosen(stretch.group)
             for split, (start, stop) in splits.items():
                 where = (split, stretch.group, folder, len(plans), stretch.start + start)
                 plans.append(plan_split(spill, strategy, seed, stretch.sizes[start:stop], where))
+        strategy = self.settings.chosen()
         if not any(each.composition.samples for each in plans if each.split == "train"):
             raise FormatError(
                 "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
@@ -585,11 +622,14 @@ class ComposedWriter(TokenWriter):
             "loss_mask": self._masked(facts),
             **self.described_order,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
-            **({"chunk_tokens": self.settings.chunk_tokens, JOINED: True} if self.settings.joins else {}),
+            **{name: settings[name] for name in (*OF_INTERLEAVED, "long_documents") if name in settings},
+            **({"chunk_tokens": self.settings.chunk_tokens} if self.settings.planner == "interleaved" else {}),
+            **({JOINED: True} if self.settings.joins else {}),
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
             "splits": {
-                split: composition_numbers(measures.combine(here, here[0].label)) for split, here in splits.items()
+                split: composition_numbers(measures.combine(here, self.settings.chosen().label))
+                for split, here in splits.items()
             },
             "buckets": [self._entry(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
             "files": dict(sorted(files.items())),

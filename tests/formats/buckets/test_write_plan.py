@@ -36,6 +36,8 @@ def planned(strategy, lengths):
         named_strategy("best-fit", [8], seed=SEED),
         named_strategy("fixed", [8], seed=SEED),
         named_strategy("multi-bucket", [4, 8], seed=SEED),
+        named_strategy("padded", [8], long_documents="fragment"),
+        named_strategy("interleaved", [8], seed=SEED, pool_size=3),
     ],
     ids=lambda strategy: f"{strategy.label} {strategy.pool_size}",
 )
