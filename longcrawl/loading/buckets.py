@@ -41,8 +41,12 @@ from longcrawl.loading.planned_feed import MOST_EPOCHS, TOLERANCE, CurriculumRep
 from longcrawl.loading.samples import ComposedDataset, DeliveredBucket, Positions, Rows, assemble, origins_of
 from longcrawl.tokens.plan import Longs
 
-Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long"]
+Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long", "grow-p2", "grow-linear"]
 """Order in which capacities are delivered."""
+CycleSteps = Literal["all", "equal", "balanced"]
+"""Whether cycles have all steps, as many of a capacity in each, or also as many of every capacity."""
+GROWING = ("grow-p2", "grow-linear")
+CYCLES = 8
 CHUNK_SAMPLES = 1 << 16
 BLOCK_STEPS = 16
 """Steps in a block; within each block, capacities are spread according to their weights."""
@@ -86,7 +90,13 @@ class StepPlan:
 
 
 def plan_schedule(
-    buckets: Sequence[BucketStock], tokens_per_step: int, schedule: Schedule, last_step: str, seed: int
+    buckets: Sequence[BucketStock],
+    tokens_per_step: int,
+    schedule: Schedule,
+    last_step: str,
+    seed: int,
+    cycles: int = CYCLES,
+    cycle_steps: CycleSteps = "all",
 ) -> StepPlan:
     """Plan the delivery of every sample: a pure function of its arguments.
 
@@ -94,11 +104,11 @@ def plan_schedule(
     >>> plan.capacities.tolist()
     [8, 8, 16, 16]
 
-    ``tokens_per_step`` is of all ranks together, a multiple of each capacity. ``schedule`` and ``last_step`` are those
-    of :class:`ComposedBatches`.
+    ``tokens_per_step`` is of all ranks together, a multiple of each capacity. The other arguments are fields of
+    :class:`ComposedBatches`.
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed)
-    planning.deliver_all(schedule, fill=last_step == "fill")
+    planning.deliver_all(schedule, cycles, cycle_steps, fill=last_step == "fill")
     return planning.plan()
 
 
@@ -156,12 +166,16 @@ class _Planning:
             tuple(self.asked),
         )
 
-    def deliver_all(self, schedule: Schedule, *, fill: bool) -> None:
+    def deliver_all(self, schedule: Schedule, cycles: int, cycle_steps: CycleSteps, *, fill: bool) -> None:
         self._note_asked(bucket_weights(ComposedPhase(1), 1, self.buckets, self.left))
         samples = self._by_capacity(self.left)
         steps = -(-samples // self.per_step) if fill else samples // self.per_step
         before = self.left.copy()
-        self._take_from(self._queues(0), _ordered(steps, schedule, self.seed))
+        if schedule in GROWING:
+            order = _grown(_in_cycles(steps, cycles, cycle_steps), schedule, self.seed)
+        else:
+            order = _ordered(steps, schedule, self.seed)
+        self._take_from(self._queues(0), order)
         self._note_totals(0, before)
 
     def run(self, phases: Sequence[ComposedPhase]) -> bool:
@@ -299,6 +313,50 @@ def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Pic
     return np.concatenate([np.repeat(groups, ends[0]), mixed, np.repeat(groups, ends[1])])
 
 
+def _in_cycles(steps: Longs, cycles: int, cycle_steps: CycleSteps) -> Longs:
+    """Divide the steps of each capacity among cycles: int64 [cycles, capacities]."""
+    if cycle_steps == "balanced":
+        steps = np.full_like(steps, steps.min())
+    if cycle_steps != "all":
+        steps = steps // cycles * cycles
+    return np.asarray(np.diff(steps * np.arange(cycles + 1)[:, None] // cycles, axis=0), np.int64)
+
+
+def _grown(steps: Longs, schedule: Schedule, seed: int) -> Picks:
+    """Order the steps of each cycle, int64 [cycles, capacities], by stretches in which the lengths grow."""
+    parts, groups = _growth(steps, schedule), np.arange(steps.shape[1], dtype=np.min_scalar_type(steps.shape[1]))
+    stretches = [
+        _shuffled(np.repeat(groups, parts[cycle, :, stretch]), seed, f"stretch {stretch} of cycle {cycle}")
+        for cycle in range(len(steps))
+        for stretch in range(len(groups))
+    ]
+    return np.concatenate(stretches)
+
+
+def _growth(steps: Longs, schedule: Schedule) -> Longs:
+    """Divide the steps of a cycle among its stretches, one for each capacity.
+
+    Capacity i of n has rank n - i + j in stretch j up to its own, the i-th, and rank n - j in those after it. Its
+    weight is 2 ** rank, or with "grow-linear" the rank. Numbers of steps are rounded to the nearest, and the last
+    stretch has the rest.
+
+    >>> _growth(np.array([[7, 7, 7]]), "grow-p2").tolist()
+    [[[4, 2, 1], [2, 4, 1], [1, 2, 4]]]
+
+    Returns:
+        int64 [cycles, capacities, stretches].
+    """
+    numbers = np.arange(steps.shape[1])
+    own, stretch = numbers[:, None], numbers[None]
+    ranks = len(numbers) - np.where(stretch <= own, own - stretch, stretch)
+    weights = ranks if schedule == "grow-linear" else 2.0 ** (ranks - 1)
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    rounded = np.rint(shares * steps[:, :, None]).astype(np.int64)
+    ends = np.minimum(np.cumsum(rounded, axis=2), steps[:, :, None])
+    ends[:, :, -1] = steps
+    return np.asarray(np.diff(ends, axis=2, prepend=0), np.int64)
+
+
 @dataclass(frozen=True)
 class StepReport(CurriculumReport):
     """Result of :func:`longcrawl.loading.validate` for a composed dataset; counts tokens of whole steps."""
@@ -337,7 +395,12 @@ class ComposedBatches(PlannedFeed):
             ``world_size``.
         curriculum: phases, or mappings of the fields of :class:`ComposedPhase`; empty to deliver all samples.
         schedule: without a curriculum, "mixed", "short-first", "long-first", or "short-mixed-long": half of the steps
-            of the smallest capacity, everything else mixed, half of the steps of the largest.
+            of the smallest capacity, everything else mixed, half of the steps of the largest. In each cycle of
+            "grow-p2" and "grow-linear", after Pouransari et al., "Dataset Decomposition" (2024), short steps are
+            frequent first, and long ones last.
+        cycles: cycles of a growing schedule, over all epochs together.
+        cycle_steps: steps of the cycles: "all", "equal" for as many of a capacity in each cycle, or "balanced" for as
+            many of every capacity; steps that do not divide are left out.
         split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
         rank, world_size, seed, positions, on_exhausted, training_tokens, on_budget_mismatch: see
             :class:`longcrawl.loading.Packed`.
@@ -353,7 +416,9 @@ class ComposedBatches(PlannedFeed):
 
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
-    no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or set last_step='fill'"
+    no_step: ClassVar[str] = (
+        "the plan has no step: lower tokens_per_step, or set last_step='fill' and cycle_steps='all'"
+    )
 
     path: str | os.PathLike[str] | ComposedDataset
     tokens_per_step: int
@@ -368,6 +433,8 @@ class ComposedBatches(PlannedFeed):
     on_exhausted: OnExhausted = "error"
     epochs: int | Mapping[str, int] = 1
     last_step: Literal["drop", "fill"] = "drop"
+    cycles: int = CYCLES
+    cycle_steps: CycleSteps = "all"
     training_tokens: int | None = None
     on_budget_mismatch: Literal["error", "warn"] = "error"
     pad_token: int | None = None
@@ -378,6 +445,13 @@ class ComposedBatches(PlannedFeed):
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are for feeds without a curriculum: leave one or the other out")
+        if self.schedule not in GROWING and (self.cycles, self.cycle_steps) != (CYCLES, "all"):
+            raise LoaderError(
+                f"cycles and cycle_steps are for schedules that grow, got {self.schedule!r}: set schedule='grow-p2' or "
+                "'grow-linear', or leave them out"
+            )
+        if self.cycles < 1:
+            raise LoaderError(f"cycles is {self.cycles:,}: set it to 1 or more")
         described = getattr(self._dataset, "described", {})  # a dataset in memory has neither value
         facts = TokenFacts(f"{self.source_name}/composed.json", vocabulary_size=described.get("vocabulary_size"))
         facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
@@ -461,7 +535,7 @@ class ComposedBatches(PlannedFeed):
         given = (self.stock, self.tokens_per_step)
         if self._phases:
             return plan_phases(self._phases, *given, self.seed, self.on_exhausted)
-        return plan_schedule(*given, self.schedule, self.last_step, self.seed)
+        return plan_schedule(*given, self.schedule, self.last_step, self.seed, self.cycles, self.cycle_steps)
 
     @property
     def drawn(self) -> CurriculumPlan:
@@ -507,6 +581,9 @@ class ComposedBatches(PlannedFeed):
             unused = f"{left:,} of the samples of {capacity:,} tokens are in no step"
             if left and self._phases:
                 notes.append(unused)
+            elif left and self.cycle_steps != "all":
+                unused += f", {left / there:.1%} of them: cycle_steps={self.cycle_steps!r} omits them, 'all' does not"
+                (warned if left > TOLERANCE * there else notes).append(unused)
             elif 0 < left < there:
                 unused += f", {left / there:.1%} of them: they do not fill one; last_step='fill' pads them"
                 (warned if left > TOLERANCE * there else notes).append(unused)

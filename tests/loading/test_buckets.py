@@ -27,7 +27,7 @@ from longcrawl.tokens import Buckets
 IGNORED = -100
 PAD = 7
 STEP = 64
-SCHEDULES = ["mixed", "short-first", "long-first", "short-mixed-long"]
+SCHEDULES = ["mixed", "short-first", "long-first", "short-mixed-long", "grow-p2", "grow-linear"]
 
 
 @dataclass
@@ -325,6 +325,74 @@ def test_schedules_order_the_same_steps(stock, size, seed, last_step):
             assert (begun[one][0] == begun[other][0]) == alike
 
 
+def grown(steps, schedule, cycles, cycle_steps):
+    """Return how many steps of each capacity the stretches of a growing schedule have, spelled out."""
+    if cycle_steps == "balanced":
+        steps = [min(steps)] * len(steps)
+    if cycle_steps != "all":
+        steps = [count - count % cycles for count in steps]
+    stretches = []
+    for cycle in range(cycles):
+        here = []
+        for own, count in enumerate(steps):
+            now = count * (cycle + 1) // cycles - count * cycle // cycles
+            # The rank rises to the number of capacities in the own stretch, then goes on from below where it began.
+            ranks = [*range(len(steps) - own, len(steps) + 1), *range(len(steps) - own - 1, 0, -1)]
+            weights = ranks if schedule == "grow-linear" else [2 ** (rank - 1) for rank in ranks]
+            parts = []
+            for weight in weights:
+                parts.append(min(round(weight / sum(weights) * now), now - sum(parts)))
+            parts[-1] += now - sum(parts)
+            here.append(parts)
+        stretches += list(zip(*here, strict=True))
+    return stretches
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([4, 8, 16, 32, 64]), st.integers(0, 90), min_size=1),
+    st.sampled_from(["grow-p2", "grow-linear"]), st.integers(1, 9), st.sampled_from(["all", "equal", "balanced"]),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_lengths_grow_in_every_cycle(stock, schedule, cycles, cycle_steps, seed):
+    stock = dict(sorted(stock.items()))
+    buckets = [BucketStock("", capacity, steps * (64 // capacity)) for capacity, steps in stock.items()]
+    plan = plan_schedule(buckets, 64, schedule, "drop", seed, cycles, cycle_steps)
+    capacities, first = plan.capacities.tolist(), 0
+    for counts in grown(list(stock.values()), schedule, cycles, cycle_steps):
+        found = Counter(capacities[first : first + sum(counts)])
+        assert found == +Counter(dict(zip(stock, counts, strict=True)))
+        first += sum(counts)
+    assert first == len(plan)
+    assert cycle_steps != "all" or len(plan) == sum(stock.values())
+
+
+def test_epochs_of_a_growing_schedule_are_cycles_of_their_own():
+    """With as many cycles in each, samples repeat only in the second half of the cycles."""
+    fields = {"schedule": "grow-p2", "cycle_steps": "equal"}
+    data = dataset({"8": 64, "16": 32, "32": 24})
+    once = global_steps(ranks(1, data, cycles=2, **fields))
+    twice = global_steps(ranks(1, data, cycles=4, epochs=2, **fields))
+    for half in (twice[: len(once)], twice[len(once) :]):
+        samples = list(chain(*(ids for _, ids in half)))
+        assert len(set(samples)) == len(samples)
+        assert Counter(capacity for capacity, _ in half) == Counter(capacity for capacity, _ in once)
+
+
+def test_steps_that_a_growing_schedule_omits_are_reported():
+    data = dataset({"8": 80, "16": 36, "32": 4})
+    with pytest.warns(UserWarning, match=r"68 of the samples of 8 .*, 85.0% of them: cycle_steps='balanced' omits"):
+        ComposedBatches(
+            data,
+            32,
+            schedule="grow-p2",
+            cycles=3,
+            cycle_steps="balanced",
+        )
+    with pytest.raises(LoaderError, match="the plan has no step: .* and cycle_steps='all'"):
+        ComposedBatches(data, 32, schedule="grow-p2", cycles=5, cycle_steps="balanced")
+
+
 def test_hundreds_of_domains_are_told_apart():
     data = dataset({f"{domain:03d}/8": 9 for domain in range(300)})
     whole = list(chain(*(samples for _, samples in global_steps([ComposedBatches(data, STEP, last_step="fill")]))))
@@ -506,6 +574,8 @@ def test_what_is_left_is_dropped_or_filled():
         ({"epochs": 0}, "epochs of 'the data' is 0"),
         ({"epochs": {"math": 2}}, "epochs names 'math', which is not there; known: 'code/8'"),
         ({"schedule": "random"}, "ComposedBatches.schedule takes one of 'mixed', 'short-first'"),
+        ({"cycles": 3}, "for schedules that grow, got 'mixed': set schedule='grow-p2' or 'grow-linear'"),
+        ({"schedule": "grow-p2", "cycles": 0}, "cycles is 0: set it to 1 or more"),
         ({"schedule": "short-first", "curriculum": [ComposedPhase(8)]}, "leave one or the other out"),
         ({"curriculum": [ComposedPhase(8)], "training_tokens": 16}, "the phases have budgets of 8 tokens"),
         ({"curriculum": [ComposedPhase(8, {"math": 1})]}, "phase 1 draws from 'math', which is not there"),
