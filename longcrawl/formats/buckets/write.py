@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
+from longcrawl.core.registry import plain
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError, listed
 from longcrawl.formats import order
@@ -344,8 +345,11 @@ def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Do
 
 
 PLANS = "plans.json"
-OF_INTERLEAVED = ("documents_per_sample", "chunks_per_document", "padded_domains")
-"""Settings that other strategies lack; without them their recipes are those of earlier versions."""
+OF_STRATEGY = {
+    "padded": ("long_documents",),
+    "interleaved": ("documents_per_sample", "chunks_per_document", "long_documents", "padded_domains"),
+}
+"""Settings that only these strategies have."""
 CHUNK_TOKENS = 16_384
 """Most tokens in an inner chunk, unless one sample has more."""
 NO_WINDOWS = "composed cuts documents by its own plan: leave the stage windows out, which would cut them before"
@@ -385,6 +389,7 @@ class ComposedOutput(TokenOutput):
         "format", "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
     )  # fmt: skip
     plans_documents = True
+    omitted_defaults = OF_STRATEGY["interleaved"]
 
     strategy: measures.StrategyName = "buckets"
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
@@ -418,11 +423,6 @@ class ComposedOutput(TokenOutput):
                 "composed.padded_domains are for strategy interleaved: set composed.strategy to interleaved and "
                 "composed.domains to a column, or leave padded_domains out"
             )
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields, without those of other strategies, as YAML-ready values."""
-        unused = {"padded": OF_INTERLEAVED, "interleaved": ()}.get(self.strategy, (*OF_INTERLEAVED, "long_documents"))
-        return {name: value for name, value in super().settings().items() if name not in unused}
 
     def chosen(self, domain: str | None = None) -> Strategy:
         """Return the strategy of a domain; raise StageError if the capacities do not ascend, or do not fit it."""
@@ -622,7 +622,7 @@ class ComposedWriter(TokenWriter):
             "loss_mask": self._masked(facts),
             **self.described_order,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
-            **{name: settings[name] for name in (*OF_INTERLEAVED, "long_documents") if name in settings},
+            **{name: plain(getattr(self.settings, name)) for name in OF_STRATEGY.get(self.settings.strategy, ())},
             **({"chunk_tokens": self.settings.chunk_tokens} if self.settings.planner == "interleaved" else {}),
             **({JOINED: True} if self.settings.joins else {}),
             "capacities": list(self.settings.chosen().capacities),
