@@ -429,7 +429,8 @@ class Crawl:
         after._data, after._parent = data, self  # noqa: SLF001  # `after` is also a Crawl
         after.steps = (*self.steps, stage)
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
-        after.edits = pa.concat_tables([self.edits, edits.table]) if edits.table.num_rows else self.edits
+        if edits.table.num_rows:
+            after.edits = pa.concat_tables([self.edits, edits.table], promote_options="default")
         if self._funnel is not None:
             values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
             label, rules = self._label(stage), ledger.count_rules(gone)

@@ -6,7 +6,7 @@ The ledger has one row per removed document, the edit ledger one per changed pla
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,10 +20,17 @@ import pyarrow.parquet as pq
 
 from longcrawl.core.counts import TAG, EditCounts, RuleEdits
 from longcrawl.core.display import Column, Table, Tabular, counted, figure
-from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, edit_rows, leaves_text, list_by_document
+from longcrawl.core.places import (
+    EDIT_SCHEMA,
+    PAGE_EDIT_SCHEMA,
+    PAGE_PLACE_SCHEMA,
+    edit_rows,
+    leaves_text,
+    list_by_document,
+)
 from longcrawl.core.stages import REMOVAL_SCHEMA, VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.core.word_diff import WordDiff, diff_words
-from longcrawl.errors import LedgerError, as_lines, one_line, unreadable
+from longcrawl.errors import LedgerError, as_lines, one_line, quoted, unreadable
 from longcrawl.io.files import remove, whole_file
 from longcrawl.io.stored_tables import DAMAGED, chosen_rows, scan_tables, table_writer
 
@@ -47,12 +54,11 @@ MOST_COUNTED = 20_000_000
 _VERDICT = "verdict of this edit: "
 _PLACES = "places of this edit"
 """Temporary columns of a crawl's documents, until their contents are moved to the ledgers."""
-_FIELDS = list(PLACE_SCHEMA)[1:]
 
 
 @dataclass(frozen=True)
 class TextEdit:
-    """A place that a stage changed in a document, see :data:`longcrawl.core.places.EDIT_SCHEMA`."""
+    """A place that a stage changed in a document, see :data:`longcrawl.core.places.PAGE_EDIT_SCHEMA`."""
 
     stage: str
     rule: str
@@ -64,6 +70,10 @@ class TextEdit:
     """A document with the same text, perhaps this one."""
     also_place: tuple[int, int] | None = None
     """Start and end of the changed place in that document, or None if it contains no whole character."""
+    page: int | None = None
+    """Page of the file, from 1, if the place is in none of the texts."""
+    text: str | None = None
+    """Text removed from this page, or None for a whole page."""
 
     @property
     def removed(self) -> int:
@@ -71,6 +81,8 @@ class TextEdit:
         return self.end - self.start - self.replaced_by
 
     def __str__(self) -> str:
+        if self.page is not None:
+            return f"{self.rule} on page {self.page:,}{'' if self.text is None else f' {quoted(self.text)}'}"
         replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and not leaves_text(self.rule) else ""
         also = "" if self.also_id is None else f", also in {self.also_id}"
         at = "" if self.also_place is None else " at {:,}-{:,}".format(*self.also_place)
@@ -108,6 +120,8 @@ def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
     return tuple(
         TextEdit(
             **{name: row[name] for name in names},
+            page=row.get("page"),
+            text=row.get("text"),
             also_place=found.get((row["stage"], row["also_id"], row["also_span"])),
         )
         for row in rows
@@ -156,10 +170,10 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
 
 
 @contextmanager
-def edit_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+def edit_writer(path: Path, schema: pa.Schema = EDIT_SCHEMA) -> Iterator[Callable[[pa.Table], None]]:
     """Provide a function that adds the edits of a batch to a file, published whole or, without edits, not at all.
 
-    They are written in row groups of about ``ROWS`` rows.
+    They are written in row groups of about ``ROWS`` rows. Columns of the schema that a batch lacks are null.
     """
     waiting, written = list[pa.Table](), list[pq.ParquetWriter]()
     with ExitStack() as files:
@@ -167,8 +181,9 @@ def edit_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
         def flush() -> None:
             if not written:
                 beside = files.enter_context(whole_file(path))
-                written.append(files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING)))
-            written[0].write_table(pa.concat_tables(waiting).combine_chunks())
+                written.append(files.enter_context(table_writer(beside, schema, **ENCODING)))
+            rows = pa.concat_tables([schema.empty_table(), *waiting], promote_options="default")
+            written[0].write_table(rows.combine_chunks())
             waiting.clear()
 
         def add(edits: pa.Table) -> None:
@@ -184,7 +199,7 @@ def edit_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
 
 
 class Edits(NamedTuple):
-    """The edits that one stage made in all documents, ``EDIT_SCHEMA``."""
+    """The edits that one stage made in all documents, ``EDIT_SCHEMA`` or ``PAGE_EDIT_SCHEMA``."""
 
     table: pa.Table
     counts: EditCounts | None
@@ -201,7 +216,7 @@ def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
         verdicts = first_failure(documents.num_rows, checks)
         for name in VERDICT_SCHEMA.names:
             documents = documents.append_column(_VERDICT + name, verdicts[name])
-    columns = {field.name: places[field.name].combine_chunks() for field in _FIELDS}
+    columns = {name: places[name].combine_chunks() for name in places.column_names[1:]}
     return documents.append_column(_PLACES, list_by_document(places["document"].to_numpy(), columns, table.num_rows))
 
 
@@ -217,10 +232,11 @@ def split_traced(data: "Dataset", label: str) -> tuple["Dataset", pa.Table | Non
     lists = _rows(data, [_PLACES])[_PLACES].combine_chunks()
     edits = NO_EDITS
     if len(found := lists.flatten()):
-        columns = [pc.list_parent_indices(lists), *(found.field(field.name) for field in _FIELDS)]
+        fields = [PAGE_PLACE_SCHEMA.field(field.name) for field in found.type]
+        schema = pa.schema([PAGE_PLACE_SCHEMA.field("document"), *fields])
+        columns = [pc.list_parent_indices(lists), *(found.field(field.name) for field in fields)]
         places = pa.table(
-            [pc.cast(column, field.type) for column, field in zip(columns, PLACE_SCHEMA, strict=True)],
-            schema=PLACE_SCHEMA,
+            [pc.cast(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
         )
         named = _rows(data, [name for name in ("id",) if name in data.column_names])
         edits = Edits(edit_rows(named, places, label), count_edits(places))
@@ -418,6 +434,11 @@ def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pad
     """Open the directory of a ledger as one dataset, without tables if nothing was removed; LedgerError if damaged."""
     with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
         yield scan_tables(sorted(folder.glob("*.parquet")), schema)
+
+
+def edit_schema(stages: Iterable[Stage]) -> pa.Schema:
+    """Return the schema of the edit ledger of a run with these stages."""
+    return PAGE_EDIT_SCHEMA if any(stage.looks_at == "content" for stage in stages) else EDIT_SCHEMA
 
 
 def number_rule(rule: str, number: int, of: int) -> str:

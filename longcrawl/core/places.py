@@ -1,6 +1,7 @@
 """Places in documents: spans found by surveys, and edits made by stages.
 
-Offsets count code points of the text before the stage, or tokens for stages that cut tokens. No text is stored.
+Offsets count code points of the text before the stage, or tokens for stages that cut tokens. Text is stored only of
+files that were no text before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +51,17 @@ EDIT_SCHEMA = pa.schema([("id", pa.string()), ("stage", pa.string()), *_WHAT])
 or "tokens". ``replaced_by`` is the length of the replacement, 0 for a cut. ``span`` is the number of the place among
 the spans that a survey found in the document, from 0.
 """
+
+_IN_PAGE = [("page", pa.int32()), ("text", pa.string())]
+
+PAGE_PLACE_SCHEMA = pa.schema([*PLACE_SCHEMA, *_IN_PAGE])
+"""Schema of places in the pages of a file, which was no text before the stage: what was removed from a page.
+
+``page`` is counted from 1, ``text`` is what was removed, or null for a whole page. ``start`` is 0, ``end`` its length.
+"""
+
+PAGE_EDIT_SCHEMA = pa.schema([*EDIT_SCHEMA, *_IN_PAGE])
+"""Schema of the edit ledger of a run that reads files; ``page`` and ``text`` are null for edits of a text."""
 
 
 class LineChange(NamedTuple):
@@ -138,7 +150,7 @@ def make_places(
     """Make a table of places, ``PLACE_SCHEMA``.
 
     ``documents`` is int64 [n], ascending; ``places`` int64 [n, 2], start and end. ``origins`` are ``span``, ``also_id``
-    and ``also_span`` if they are known.
+    and ``also_span`` if they are known, or ``page`` and ``text`` for ``PAGE_PLACE_SCHEMA``.
     """
     count = len(documents)
     columns = {
@@ -151,7 +163,8 @@ def make_places(
     }
     unknown = {name: pa.nulls(count, PLACE_SCHEMA.field(name).type) for name in ("span", "also_id", "also_span")}
     columns |= unknown | origins
-    return pa.table([columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
+    schema = PAGE_PLACE_SCHEMA if "page" in origins else PLACE_SCHEMA
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def leaves_text(rule: str) -> bool:
@@ -184,20 +197,21 @@ def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
 
 def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
     """Convert the places of one batch to edit ledger rows of a stage label; ids are null if documents have none."""
-    rows = places.num_rows
+    rows, schema = places.num_rows, PAGE_EDIT_SCHEMA if "page" in places.column_names else EDIT_SCHEMA
     if not rows:
-        return EDIT_SCHEMA.empty_table()
+        return schema.empty_table()
     ids = pa.nulls(rows, pa.string())
     if "id" in documents.column_names:
         ids = pc.cast(documents["id"].take(places["document"]), pa.string())
-    columns = [ids, pa.repeat(stage, rows), *(places[name] for name in PLACE_SCHEMA.names[1:])]
-    return pa.table(columns, schema=EDIT_SCHEMA)
+    columns = [ids, pa.repeat(stage, rows), *(places[name] for name in places.column_names[1:])]
+    return pa.table(columns, schema=schema)
 
 
 def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
     """Apply the cuts in the edit ledger to the text of a document, such as the text of the source.
 
-    ``edits`` are the rows of this document in the order of the ledger; rows in tokens are ignored.
+    ``edits`` are the rows of this document in the order of the ledger; rows in tokens, and in pages of a file, are
+    ignored.
 
     Raises:
         LedgerError: a row is outside the text or of another document, replaces characters, which the ledger does not
@@ -211,7 +225,7 @@ def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
         raise LedgerError(
             f"the rows are of {len(ids):,} documents: filter them by the id of the one that the text is of"
         )
-    rows = [row for row in rows if row["unit"] == "characters"]
+    rows = [row for row in rows if row["unit"] == "characters" and row.get("page") is None]
     for stage in dict.fromkeys(row["stage"] for row in rows):
         text = _without(text, [row for row in rows if row["stage"] == stage])
     return text

@@ -20,7 +20,7 @@ from longcrawl.core.ledger import (
     open_ledger,
 )
 from longcrawl.core.outputs import RESULTS, Inspection, Result
-from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.places import PAGE_EDIT_SCHEMA
 from longcrawl.core.queues import Queues, read_queues
 from longcrawl.errors import (
     CorruptionError,
@@ -171,7 +171,7 @@ def _kept(folder: Path, document: str, edits: tuple[TextEdit, ...]) -> Reason:
 def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
     with open_ledger(folder / LEDGER) as ledger:
         reason = find_reason(ledger, [row.stage for row in funnel], document)
-    with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
+    with open_ledger(folder / EDITS, PAGE_EDIT_SCHEMA) as ledger:
         edits = find_edits(ledger, document)
     return None if reason is None else replace(reason, edits=edits), edits
 

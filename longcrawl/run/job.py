@@ -31,6 +31,7 @@ from longcrawl.core.counts import FROM_OCR
 from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.exchange import Engine
 from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
+from longcrawl.core.ledger import edit_schema
 from longcrawl.core.outputs import RESULTS, Writer, mark_related
 from longcrawl.core.registry import installed_versions, is_ours
 from longcrawl.core.sources import BadFiles, Part
@@ -370,6 +371,7 @@ class _Job:
     def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
         first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in self.compared if task.waits and not segment.number}
+        edits = edit_schema(stage for _, stage in self.recipe.stages)
         tasks = [
             part.PartTask(
                 self.folder,
@@ -381,6 +383,7 @@ class _Job:
                 first,
                 each in hashed,
                 self.divided[each],
+                edits,
             )
             for each in numbers
         ]

@@ -37,7 +37,7 @@ from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
 from longcrawl.core.outputs import Writer, without_content
-from longcrawl.core.places import edit_rows
+from longcrawl.core.places import EDIT_SCHEMA, edit_rows
 from longcrawl.core.progress import note_read, tell_progress
 from longcrawl.core.queues import SCHEMA, count_queued
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
@@ -619,6 +619,8 @@ class PartTask:
     """Whether to hash the ids, to be compared once all parts are read."""
     divided: Path | None = None
     """Marker of the division that made the part, if it is a section."""
+    edits: pa.Schema = EDIT_SCHEMA
+    """Schema of the edit ledger."""
 
     @property
     def marker(self) -> Path:
@@ -682,7 +684,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         known = [] if task.segment.number else known_inputs(task.divided, task.part)
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else (), known))
         with clock.measure("all"):
-            with ledger.edit_writer(edited) as add_edits:
+            with ledger.edit_writer(edited, task.edits) as add_edits:
                 tally.keep_edits = add_edits
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)

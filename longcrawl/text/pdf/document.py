@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pypdfium2
 
-from longcrawl.text.pdf.lines import Line, page_lines
+from longcrawl.text.pdf.lines import page_lines
 from longcrawl.text.pdf.paragraphs import Paragraphs
 from longcrawl.text.pdf.rescue import rescue
-from longcrawl.text.pdf.running_lines import RunningLines
+from longcrawl.text.pdf.running_lines import Cleared, RunningLines
 from longcrawl.text.pdf.tables import separate_cells
 from longcrawl.text.pdf.words import Page, read_page
 
@@ -39,8 +39,8 @@ class Options(NamedTuple):
 class Document:
     """A document that is read: sends each page as soon as its text is known, then a summary.
 
-    A message is a line of JSON: a list of kind and text for each page in order, and an object at the end. At most nine
-    pages are held.
+    A message is a line of JSON: for each page in order, a list of kind, text and, if anything was removed, the list of
+    rules and texts of that; and an object at the end. At most nine pages are held.
     """
 
     def __init__(self, options: Options, send: Callable[[str], None], end: Callable[[str], None]) -> None:
@@ -48,6 +48,8 @@ class Document:
         self._send, self._end = send, end
         self._kinds: deque[str] = deque()
         """Kinds of the pages whose text is not sent yet."""
+        self._removed: deque[list[tuple[str, str]]] = deque()
+        """Rules and texts of what was removed from these pages, except from those whose neighbours are not known."""
         self._running = RunningLines(0)
         self._paragraphs = Paragraphs(options.hyphens, options.page_break)
         self._characters = 0
@@ -92,8 +94,8 @@ class Document:
 
     def stop(self, reason: str | None) -> None:
         """Send the pages that were read, and the summary with the limit at which reading stopped."""
-        for lines in self._running.end():
-            self._finish(lines)
+        for cleared in self._running.end():
+            self._finish(cleared)
         for text in self._paragraphs.end():
             self._send_page(text)
         self._end(json.dumps(self._summary | {"stopped": reason}, ensure_ascii=False))
@@ -104,18 +106,25 @@ class Document:
         self._paragraphs.count_words(lines)
         self._characters += sum(len(line.text) for line in lines)
         if self._options.running == "keep":
-            self._finish(lines)
+            self._finish(Cleared(lines, []))
             return
-        for finished in self._running.add(lines):
-            self._finish(finished)
+        for cleared in self._running.add(lines):
+            self._finish(cleared)
 
-    def _finish(self, lines: list[Line]) -> None:
-        separate_cells(lines)
-        for text in self._paragraphs.add(lines):
+    def _finish(self, cleared: Cleared) -> None:
+        separate_cells(cleared.lines)
+        self._removed.append(cleared.removed)
+        for text in self._paragraphs.add(cleared.lines):
             self._send_page(text)
 
     def _send_page(self, text: str) -> None:
-        self._send(json.dumps([self._kinds.popleft(), text], ensure_ascii=False) + "\n")
+        message: list[Any] = [self._kinds.popleft(), text]
+        removed = self._removed.popleft()
+        if count := self._paragraphs.hyphens:
+            removed = [*removed, ("hyphens", "-" * count)]
+        if removed:
+            message.append(removed)
+        self._send(json.dumps(message, ensure_ascii=False) + "\n")
 
 
 def _open(data: bytes) -> pypdfium2.PdfDocument | str:

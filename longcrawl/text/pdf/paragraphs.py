@@ -1,7 +1,7 @@
 """Text of a document from the lines of its pages: paragraphs joined over lines and pages, hyphens at line ends."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from itertools import filterfalse
 
@@ -50,6 +50,10 @@ class Paragraphs:
         self._last: Line | None = None
         self._is_full = False
         """Whether the last line ends at the right edge, so that its paragraph may continue."""
+        self._hyphens: deque[int] = deque()
+        """Hyphens removed from the last page that has text, and from the page that is added."""
+        self.hyphens = 0
+        """Hyphens removed from the page that was returned last."""
 
     def count_words(self, lines: list[Line]) -> None:
         """Count the words of a page, which decide about hyphens of this and later pages."""
@@ -94,6 +98,8 @@ class Paragraphs:
             if self._last is not None:
                 before = pieces if number else self._open
                 before.append(self._between(self._last, line, before, is_new_page=not number))
+            if not number:
+                self._hyphens.append(0)
             pieces.append(line.text)
             self._last = line
             self._is_full = _reaches(line, edges[round(line.left / _LEFT_EDGE)])
@@ -103,7 +109,9 @@ class Paragraphs:
     def end(self) -> Iterator[str]:
         """Yield the texts of the remaining pages."""
         if self._open:
+            self.hyphens = self._hyphens.popleft()
             yield "".join(self._open)
+            self.hyphens = 0
             yield from [""] * self._blank_after
         self._open, self._blank_after = [], 0
 
@@ -136,6 +144,7 @@ class Paragraphs:
             return False
         keeps = last[-1] in _VISIBLE_HYPHENS and (text[0].isupper() or self._is_compound(first[0], second[0]))
         before[-1] = before[-1][:-1] + ("-" if keeps else "")
+        self._hyphens[-1] += not keeps
         return True
 
     def _is_compound(self, first: str, second: str) -> bool:

@@ -41,6 +41,14 @@ class _Seen(NamedTuple):
     """Keys that lines of other pages may match."""
 
 
+class Cleared(NamedTuple):
+    """A page without its running lines or leaders."""
+
+    lines: list[Line]
+    removed: list[tuple[str, str]]
+    """Rule and text of each line, or end of a line, that was removed."""
+
+
 class RunningLines:
     """Window of nine pages: a page is returned without its running lines when the four pages after it were added."""
 
@@ -51,7 +59,7 @@ class RunningLines:
         self._next = 0
         """Place in the window of the page to return next."""
 
-    def add(self, lines: list[Line]) -> Iterator[list[Line]]:
+    def add(self, lines: list[Line]) -> Iterator[Cleared]:
         """Add a page; yield the pages that are finished."""
         seen = _outermost(lines)
         self._window.append(seen)
@@ -59,37 +67,46 @@ class RunningLines:
         if len(self._window) - self._next > _AROUND:
             yield self._finish()
 
-    def end(self) -> Iterator[list[Line]]:
+    def end(self) -> Iterator[Cleared]:
         """Yield the remaining pages."""
         while self._next < len(self._window):
             yield self._finish()
 
-    def _finish(self) -> list[Line]:
+    def _finish(self) -> Cleared:
         page = self._window[self._next]
-        drop = {number for number, key in page.keys.items() if self._density[key] >= self._least}
+        drop = {number: key for number, key in page.keys.items() if self._density[key] >= self._least}
         if self._next < _AROUND:
             self._next += 1
         else:
             self._density.subtract(self._window.popleft().known)
             if len(self._density) > 1000:
                 self._density = +self._density
-        return without_leaders([line for number, line in enumerate(page.lines) if number not in drop])
+        cleared = without_leaders([line for number, line in enumerate(page.lines) if number not in drop])
+        removed = [
+            ("page_number" if key == ("0", key[1], 0) else "running_line", page.lines[number].text)
+            for number, key in drop.items()
+        ]
+        return cleared._replace(removed=removed + cleared.removed)
 
 
-def without_leaders(lines: list[Line]) -> list[Line]:
+def without_leaders(lines: list[Line]) -> Cleared:
     """Remove dotted leaders, and the page numbers that they lead to, from the entries of a table of contents."""
     entries = [_before_leaders(line.text) for line in lines]
     count = len(entries) - entries.count(None)
     if not count:
-        return lines
+        return Cleared(lines, [])
     kept: list[Line] = []
+    removed = []
     for line, entry in zip(lines, entries, strict=True):
         if entry is not None:
             # Without its right end, an entry is not taken for a full line of a paragraph.
             kept.append(Line(entry, line.left, line.bottom, line.left, line.top))
+            removed.append(("leaders", line.text[len(entry) :]))
         elif count < _LEAST_ENTRIES or not _NUMBER.fullmatch(line.text):
             kept.append(line)
-    return kept
+        else:
+            removed.append(("leaders", line.text))
+    return Cleared(kept, removed)
 
 
 def _before_leaders(text: str) -> str | None:

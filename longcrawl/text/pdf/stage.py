@@ -1,7 +1,7 @@
 """Stage that turns PDF files into text."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from longcrawl.core.batches import document_ids, has_values
 from longcrawl.core.counts import FROM_OCR, OCR, REFETCH
 from longcrawl.core.display import counted
+from longcrawl.core.places import make_places
 from longcrawl.core.queues import SCHEMA, queue_rows
-from longcrawl.core.stages import Check, Edit, column, stage, with_column
+from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError, listed, quoted
 from longcrawl.kernels.texts import check_not_masked, given_texts
 from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
@@ -30,6 +31,8 @@ _WALL_SECONDS = 30.0
 """Wall time of a page, as a multiple of its CPU time and at least that of a second, after which a worker is stuck."""
 _NAMED = 5
 """Documents that a warning names."""
+_MISSING_PAGES = {"failed": "failed_page", "scan": "scanned_page", "garbled": "garbled_page"}
+"""Rules of the edit ledger for pages without a text that no queue lists, by the kind of the page."""
 _COLUMNS = {
     "page_offsets": pa.list_(pa.int64()),
     "pages": pa.int32(),
@@ -146,8 +149,12 @@ class ExtractPdf(Edit):
         read_results(*self.files())
         _workers.extract(self._worker_settings(), self.workers, None)
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
-        """Return the table with the texts and without ``content``, and the checks of every rule.
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Return the table with the texts and without ``content``, and the checks of every rule."""
+        return self.trace(table)[:2]
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Return what :meth:`edit` does, and the lines, hyphens and pages that are not in the texts.
 
         Raises:
             StageError: there is no column ``content``, it is not binary, pypdfium2 is not installed, or a column that
@@ -172,7 +179,24 @@ class ExtractPdf(Edit):
             made = made.append_column(name, pa.array([row.get(name) for row in rows], column_type))
         pages = zip(texts, has_values(table, "html"), strict=True)
         lengths = pa.array([None if is_page else len(text or "") for text, is_page in pages], pa.int64())
-        return made, self._checks(pc.binary_length(contents), read, lengths)
+        return Edited(made, self._checks(pc.binary_length(contents), read, lengths), self._places(read))
+
+    def _places(self, read: "list[ReadPdf | None]") -> pa.Table:
+        """Return what was removed from pages, and pages without a text that no queue lists."""
+        rows, pages, rules, texts = list[int](), list[int](), list[str](), list[str | None]()
+        for row, each in enumerate(read):
+            queued = () if each is None or self.on_scanned == "drop" else each.for_ocr
+            for page, (kind, removed) in enumerate(zip(each.kinds, each.removed, strict=True) if each else (), 1):
+                whole = [(_MISSING_PAGES[kind], None)] if kind in _MISSING_PAGES and page not in queued else []
+                for rule, text in [*whole, *removed]:
+                    rows.append(row)
+                    pages.append(page)
+                    rules.append(rule)
+                    texts.append(text)
+        ends = [len(text or "") for text in texts]
+        places = np.stack([np.zeros(len(ends), np.int64), np.array(ends, np.int64)], axis=1)
+        columns = {"page": pa.array(pages, pa.int32()), "text": pa.array(texts, pa.string())}
+        return make_places(np.array(rows, np.int64), pa.array(rules, pa.string()), places, **columns)
 
     def queue(self, before: pa.Table, after: pa.Table, rules: pa.Array) -> dict[str, pa.Table]:
         """Return documents with pages for OCR, and those whose file lacks a part, see :mod:`longcrawl.core.queues`."""
@@ -308,6 +332,8 @@ class ReadPdf:
     """Text of all pages, or None if no page was read."""
     lengths: tuple[int, ...] = ()
     """Characters of each page."""
+    removed: tuple[Sequence[tuple[str, str]], ...] = ()
+    """Rules and texts of what was removed from each page."""
     pages: int | None = None
     """Pages that the file names; None if the worker ended before it sent them."""
     rescued: bool = False
@@ -371,7 +397,7 @@ class ReadPdf:
 
 def read_answer(answer: Extracted) -> ReadPdf:
     """Return the result from the messages of a worker, see :class:`longcrawl.text.pdf.document.Document`."""
-    kinds, texts = [], []
+    kinds, texts, removed = [], [], []
     summary: dict[str, Any] = {"stopped": answer.failure}
     for line in _lines(answer.text or ""):
         message = json.loads(line)
@@ -380,13 +406,16 @@ def read_answer(answer: Extracted) -> ReadPdf:
         else:
             kinds.append(message[0])
             texts.append(message[1])
+            removed.append(message[2] if len(message) > 2 else ())
     if "failure" in summary:
         return ReadPdf(summary["failure"])
-    read = ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), **summary)
+    read = ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), tuple(removed), **summary)
     if all(kind == "failed" for kind in kinds):
         failure = read.stopped if read.stopped in ("time", "memory", "crash") else "unreadable"
         # A file of failures alone may name any number of pages.
-        return replace(read, failure=failure, text=None, kinds=() if read.stopped == "failures" else read.kinds)
+        if read.stopped == "failures":
+            return replace(read, failure=failure, text=None, kinds=(), removed=())
+        return replace(read, failure=failure, text=None)
     return read
 
 

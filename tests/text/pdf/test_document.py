@@ -32,9 +32,12 @@ def report(make_pdf, paragraph, scan) -> bytes:
 
 def test_pages_come_in_order_without_running_lines(report):
     pages, summary = messages(report)
-    assert [kind for kind, _ in pages] == ["text"] * 5 + ["scan"] + ["text"] * 6
-    assert all(text.startswith(f"page{chr(97 + place)}00 ") for place, (_, text) in enumerate(pages) if place != 5)
-    assert not any("Report" in text for _, text in pages)
+    assert [kind for kind, *_ in pages] == ["text"] * 5 + ["scan"] + ["text"] * 6
+    assert all(page[1].startswith(f"page{chr(97 + place)}00 ") for place, page in enumerate(pages) if place != 5)
+    assert not any("Report" in text for _, text, *_ in pages)
+    removed = [[["running_line", "The Annual Report"], ["page_number", str(number)]] for number in range(12)]
+    assert [page[2] for page in pages if page[0] == "text"] == removed[:5] + removed[6:]
+    assert pages[5] == ["scan", ""]
     facts = {"encrypted": False, "restricted": False, "producer": None}
     assert summary == {"pages": 12, "rescued": False, "stopped": None} | facts
 
@@ -42,6 +45,15 @@ def test_pages_come_in_order_without_running_lines(report):
 def test_running_lines_are_kept_on_demand(report):
     pages, _ = messages(report, running="keep")
     assert sum("The Annual Report" in text for _, text in pages) == 11
+
+
+def test_removed_hyphens_are_those_of_the_page_that_they_end(make_pdf):
+    first = [(50, 700, "this line is long enough to be full and ends in a hy-"), (50, 688, "phen, another exam-")]
+    pages, _ = messages(make_pdf([*first, (50, 676, "ple of a short hyphen at the end of this full page, a sec-")],
+                                 [(50, 700, "ond page without any")], [(50, 700, "A last one")]))  # fmt: skip
+    assert [page[2:] for page in pages] == [[[["hyphens", "---"]]], [], []]
+    assert pages[0][1].endswith("a sec")
+    assert pages[1][1].startswith("ond page")
 
 
 def test_limits_end_the_reading_between_pages(report):

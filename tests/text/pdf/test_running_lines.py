@@ -32,8 +32,8 @@ def page(number: int, header: str = "", footer: str = "") -> list[Line]:
 
 def through(pages: list[list[Line]]) -> list[list[str]]:
     window = RunningLines(len(pages))
-    kept = [lines for each in pages for lines in window.add(each)]
-    kept += window.end()
+    kept = [cleared.lines for each in pages for cleared in window.add(each)]
+    kept += [cleared.lines for cleared in window.end()]
     return [[each.text for each in lines] for lines in kept]
 
 
@@ -93,14 +93,14 @@ def test_density_is_that_of_the_nine_pages_around(headers):
 def test_leaders_and_their_page_numbers_leave():
     entries = [line(f"{number} Chapter . . . . . . . {number * 7}", 600 - 12 * number) for number in range(1, 4)]
     entries += [line("Preface", 500), line("iv", 500, 400), line("Dots....", 480), line("in 1995", 460)]
-    found = without_leaders(entries)
+    found = without_leaders(entries).lines
     assert [each.text for each in found] == ["1 Chapter", "2 Chapter", "3 Chapter", "Preface", "Dots", "in 1995"]
     assert found[0].right == found[0].left
 
 
 def test_a_page_without_leaders_is_returned_as_it_is():
     lines = [line("wait...", 600), line("7", 588), line("3.14", 576)]
-    assert without_leaders(lines) is lines
+    assert without_leaders(lines).lines is lines
 
 
 @given(st.text("i1 .\u00b7\u2026", max_size=14))

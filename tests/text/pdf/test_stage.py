@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.queues import OCR, REFETCH
+from longcrawl.core.counts import OCR, REFETCH
+from longcrawl.core.places import replay
 from longcrawl.core.sources import BadFiles
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import StageError
@@ -325,6 +326,21 @@ def test_damaged_files_are_read_or_removed(book, data):
 def test_it_works_in_a_crawl(book, scan):
     crawl = lc.Crawl(table(book(2), book(1, scan, scan))) | ExtractPdf()
     assert str(crawl.why("1")) == "1: removed at extract_pdf, rule pdf_scanned: 0.666667 against 0.5"
+
+
+def test_what_is_not_in_the_text_is_in_the_ledger_of_edits(make_pdf, paragraph, scan):
+    contents = [[(50, 780, "Report"), (50, 700, f"Chapter {word} ......... 5"), (50, 20, "7")] for word in "abc"]
+    files = table(make_pdf(*contents, *[paragraph(4, name="p")] * 3, scan))
+    crawl = lc.Crawl(files) | ExtractPdf(on_scanned="drop") | lc.text.MinChars(n=1)
+    rows = [(row["page"], row["rule"], row["text"], row["start"], row["end"]) for row in crawl.edits.to_pylist()]
+    one = [("running_line", "Report", 0, 6), ("page_number", "7", 0, 1), ("leaders", " ......... 5", 0, 12)]
+    assert rows == [(page, *each) for page in (1, 2, 3) for each in one] + [(7, "scanned_page", None, 0, 0)]
+    assert str(crawl.why("0")).startswith(
+        "0: kept\n  extract_pdf changed 10 places, 57 characters cut: running_line on page 1 'Report'; "
+    )
+    assert str(crawl.why("0")).endswith("; scanned_page on page 7")
+    assert replay(crawl.data[0]["text"], crawl.edits) == crawl.data[0]["text"]
+    assert (lc.Crawl(files) | ExtractPdf(running="keep")).edits.num_rows == 0
 
 
 def test_a_recipe_names_it():

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import yaml
+from datasets import load_dataset
 
 import longcrawl as lc
 
@@ -46,3 +47,18 @@ def test_processes_and_kills_do_not_change_a_run(recipe, tmp_path, directory_dig
     kill_a_run(recipe, tmp_path / "killed")
     lc.run(recipe, tmp_path / "killed")
     assert directory_digest(tmp_path / "killed") == directory_digest(tmp_path / "whole")
+
+
+def test_a_run_lists_the_lines_that_are_not_in_texts(recipe, tmp_path, longcrawl):
+    spec = yaml.safe_load(recipe.read_text())
+    spec["stages"] += ["c4_quality"]
+    recipe.write_text(yaml.safe_dump(spec))
+    lc.run(recipe, tmp_path / "run")
+    rows = load_dataset("parquet", data_files=str(tmp_path / "run" / "edits" / "*.parquet"), split="train")
+    assert set(rows["stage"]) >= {"extract_pdf"}
+    assert set(rows.filter(lambda row: row["stage"] == "extract_pdf")["rule"]) == {"running_line", "page_number"}
+    crawl = lc.open(str(tmp_path / "reports" / "*.pdf"))
+    for _, stage in lc.load_recipe(recipe).stages:
+        crawl |= stage
+    assert str(lc.why(tmp_path / "run", "report-00.pdf")) == str(crawl.why("report-00.pdf"))
+    assert "running_line on page 1 'Report 0'" in longcrawl("why", tmp_path / "run", "report-00.pdf").stdout
