@@ -55,6 +55,8 @@ def settings(data: Path) -> dict[str, list[str]]:
     short, pages = f"source.data_files={data / 'short.jsonl.zst'}", [f"pages-0000{number}" for number in range(3)]
     archives = [str(data / "warc" / f"{name}.warc.gz") for name in (*pages, "special-00000")]
     pdfs = [str(path) for path in sorted((data / "pdf").glob("*.warc.gz"))]
+    # No page is near this limit but those of bombs, which exceed it first of all limits.
+    bombs = "stages.extract_pdf.max_page_seconds=0.5"
     own = [f"stages.{stage}.tokenizer={tokenizer}" for stage in ("min_hash", "exact_substring")]
     return {
         "quickstart": [],
@@ -67,9 +69,12 @@ def settings(data: Path) -> dict[str, list[str]]:
         "refinedweb": [f"source.data_files={archives}", *own],
         "refinedweb-blocks": [f"source.data_files={archives}", *own],
         "refinedweb-multilingual": [f"source.data_files={archives}", *own],
-        # No page is near this limit but those of bombs, which exceed it first of all limits.
-        "pdfs": [f"source.data_files={pdfs + archives}", "stages.extract_pdf.max_page_seconds=0.5"],
-        "finepdfs": [f"source.data_files={data / 'pdf' / 'shared-pdf-00001.warc.gz'}"],
+        "pdfs": [f"source.data_files={pdfs + archives}", bombs],
+        "finepdfs": [
+            f"source.data_files={pdfs + archives}",
+            "source.mimes=[application/pdf, text/html, application/xhtml+xml, text/plain]",
+            bombs,
+        ],
         "longmino": [
             f"source.data_files={[str(data / name) for name in ('short.jsonl.zst', 'long.jsonl.zst')]}",
             tokenize,
