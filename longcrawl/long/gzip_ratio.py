@@ -155,9 +155,10 @@ class GzipRatio(Edit):
         fitted = {name: values[name] for name in sorted(values) if len(values[name]) >= self.min_documents}
         if not fitted:
             having = "no language has" if self.by == "language" else "it does not have"
+            most = max(map(len, values.values()), default=0)
             raise StageError(
                 f"{self.name} fits its quantiles to {self.min_documents:,} documents of {self.min_bytes:,} bytes or "
-                f"more, and {having} as many: lower min_documents or min_bytes"
+                f"more, and {having} as many: lower min_documents or min_bytes, or set low and high; the most are {most:,}"
             )
         low: Any = None
         high: Any = None
