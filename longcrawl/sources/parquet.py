@@ -74,6 +74,10 @@ class Page:
         return self.kind == "values" and self.encoding in DICTIONARY_ENCODINGS
 
 
+_READING: dict[str, Any] = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": 1 << 20}
+"""Options of pyarrow. With a buffer, in bytes, it reads a column page by page instead of all of a row group."""
+
+
 @contextmanager
 def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
     """Open a local or remote parquet file, check the columns in its footer, and return it with its local path.
@@ -82,7 +86,7 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
     """
     with local_copy(path) as copy:
         try:
-            with pq.ParquetFile(copy, page_checksum_verification=True, pre_buffer=False) as file:
+            with pq.ParquetFile(copy, **_READING) as file:
                 if fault := footer_fault(file.metadata):
                     raise DamagedFileError(f"is corrupt: {fault}")
                 yield file, copy
@@ -335,9 +339,7 @@ def _batches(
 
         @cache
         def again(*names: str) -> pq.ParquetFile:
-            kept = pq.ParquetFile(
-                path, metadata=file.metadata, read_dictionary=names, page_checksum_verification=True, pre_buffer=False
-            )
+            kept = pq.ParquetFile(path, metadata=file.metadata, read_dictionary=names, **_READING)
             return opened.enter_context(kept)
 
         for group, chunks in zip(groups, islice(column_chunks(headers), groups.start, groups.stop), strict=True):
