@@ -2,7 +2,8 @@
 
 A manifest has the SHA-256 of every file of its run. Each engine runs in processes of its own; what may be decided by
 exchanges is, however small the data: a group of documents is one input. "Killed" is a run by 2 processes that is killed
-at random times by SIGKILL and typed again. The recipe ``pdfs`` reads PDFs and pages of web archives. Run it as::
+at random times by SIGKILL, before the shortest run of the others would have ended, and typed again. The recipe
+``pdfs`` reads PDFs and pages of web archives. Run it as::
 
     python benchmarks/engines_agree.py --data ../shared/data
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from _needed import lacks, shared
 
 import longcrawl as lc
+from longcrawl.core.display import counted
 from longcrawl.dedup import clusters, index, substring
 from longcrawl.formats import order
 from longcrawl.run import inputs, part
@@ -32,7 +34,7 @@ from longcrawl.run.recipe import load_recipe, parse_recipe
 
 ENGINES = ("1 process", "2 processes", "4 processes", "3 sharing", "Spark", "Killed")
 KILLS, FIRST_SECONDS, LAST_SECONDS = 4, 3.0, 40.0
-"""Number of kills of a run, and the seconds between which each comes."""
+"""Number of kills of a run, and the seconds between which each comes, or the length of the shortest run before it."""
 PDFS = {
     "longcrawl": 1,
     "name": "pdfs",
@@ -100,22 +102,29 @@ def main() -> None:
     equal, runs, chance = 0, 0, random.Random(chosen.seed)
     for recipe in chosen.recipes or settings(chosen.data):
         with tempfile.TemporaryDirectory() as folder:
-            digests = {}
+            digests, longest = {}, LAST_SECONDS
             for engine in chosen.engines:
                 started = time.monotonic()
-                digests[engine] = digest_of(engine, recipe, Path(folder, engine), chosen.data.resolve(), chance)
-                print(f"{recipe:20} {engine:12} {digests[engine][:16]} {time.monotonic() - started:6.1f} s", flush=True)
+                waits = [chance.uniform(min(FIRST_SECONDS, longest / 2), longest) for _ in range(KILLS)]
+                digests[engine] = digest_of(engine, recipe, Path(folder, engine), chosen.data.resolve(), waits)
+                seconds = time.monotonic() - started
+                longest = min(longest, seconds)
+                print(f"{recipe:20} {engine:12} {digests[engine][:16]} {seconds:6.1f} s", flush=True)
             runs += len(digests)
             # A digest has no space, and an error does.
             equal += sum(digest == digests[chosen.engines[0]] and " " not in digest for digest in digests.values())
     print(f"engines_agree ratio={equal / runs:.3f}")
 
 
-def digest_of(engine: str, recipe: str, out: Path, data: Path, chance: random.Random) -> str:
-    """Run a recipe in processes of its own; return the SHA-256 of its manifest, or the error."""
+def digest_of(engine: str, recipe: str, out: Path, data: Path, waits: list[float]) -> str:
+    """Run a recipe in processes of its own; return the SHA-256 of its manifest, or the error.
+
+    ``waits`` are the seconds after which the engine "Killed" is killed.
+    """
     words = [sys.executable, __file__, "--data", str(data), "--run", engine, recipe, str(out)]
-    for _ in range(KILLS if engine == "Killed" else 0):
-        kill(words, chance.uniform(FIRST_SECONDS, LAST_SECONDS))
+    killed = sum([kill(words, seconds) for seconds in waits]) if engine == "Killed" else 0
+    if killed:
+        print(f"killed {counted(killed, 'time')}")
     count = 3 if engine == "3 sharing" else 1
     running = [
         subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(count)
@@ -129,14 +138,16 @@ def digest_of(engine: str, recipe: str, out: Path, data: Path, chance: random.Ra
     return digest
 
 
-def kill(words: list[str], seconds: float) -> None:
-    """Start a run and kill it with all its processes, unless it ends before."""
+def kill(words: list[str], seconds: float) -> bool:
+    """Start a run and kill it with all its processes, unless it ends before; return whether it was killed."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        return True
+    return False
 
 
 def carry_out(engine: str, recipe: str, out: str, overrides: list[str]) -> None:
