@@ -360,7 +360,7 @@ class ReadPdf:
 
     @property
     def for_ocr(self) -> list[int]:
-        """Pages that only OCR may read, counted from 1; unreadable pages of a cut file are to be fetched again."""
+        """Pages that only OCR may read, counted from 1; those that a cut file lacks must be fetched again."""
         is_cut = self.is_whole is False or (self.rescued and self.is_whole is None)
         wanted = ("scan", "garbled") if is_cut else ("scan", "garbled", "failed")
         return [number for number, kind in enumerate(self.kinds, 1) if kind in wanted]
