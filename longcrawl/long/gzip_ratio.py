@@ -158,7 +158,8 @@ class GzipRatio(Edit):
             most = max(map(len, values.values()), default=0)
             raise StageError(
                 f"{self.name} fits its quantiles to {self.min_documents:,} documents of {self.min_bytes:,} bytes or "
-                f"more, and {having} as many: lower min_documents or min_bytes, or set low and high; the most are {most:,}"
+                f"more, and {having} as many: lower min_documents or min_bytes, or set low and high; "
+                f"the most are {most:,}"
             )
         low: Any = None
         high: Any = None
