@@ -642,6 +642,14 @@ class FeedLoader:
         for batch in self._feed.deliver(pieces):
             yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the feed's state, for trainers that save that of their loader, such as Lightning."""
+        return self._feed.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume the feed from a state; see :meth:`Feed.load_state_dict`."""
+        self._feed.load_state_dict(state)
+
 
 def _torch_data(method: str) -> Any:
     try:

@@ -328,6 +328,9 @@ def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
     batch = next(iter(feed.dataloader()))
     assert before.equal(torch.get_rng_state())
     assert all(isinstance(values, torch.Tensor | list) for values in batch.values())
+    resumed = open_feed(kind, folder_of(kind)).dataloader(num_workers=2)
+    resumed.load_state_dict(feed.dataloader().state_dict())
+    assert [plain(batch) for batch in resumed] == batches_of(kind)[1:]
     ways: list[dict[str, Any]] = [{}, {"num_workers": 2}]
     data = [open_feed(kind, folder_of(kind)).iterable() for _ in ways]
     loaders = [torch.utils.data.DataLoader(each, batch_size=None, **way) for each, way in zip(data, ways, strict=True)]

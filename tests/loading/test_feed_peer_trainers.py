@@ -1,31 +1,29 @@
-"""Trainers of TRL, Lightning and GPT-Simple on packed samples, stopped and resumed; skipped without them."""
+"""Other projects' trainers on packed samples, killed or stopped and resumed; skipped without their packages."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
 
-import datasets
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import longcrawl as lc
 
-END, WORDS = 7, 97
-
-
-@pytest.fixture(scope="module")
-def feed(load_trainer, tmp_path_factory):
-    stock = load_trainer(Path(__file__).parent / "stock_trainer.py")
-    folder = tmp_path_factory.mktemp("peers") / "data"
-    stock.write(folder)
-    return stock.open_feed("packed", folder)
-
-
-def tiny_model():
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    ids = {"vocab_size": WORDS, "bos_token_id": END, "eos_token_id": END}
-    drops = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)  # Lightning keeps no state of chance
-    return GPT2LMHeadModel(GPT2Config(n_positions=64, n_embd=16, n_layer=1, n_head=2, **ids, **drops))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "trainers.py"
+PACKAGES = {
+    "accelerate": ["torch", "accelerate"],
+    "grain": ["torch", "grain"],
+    "torchtitan": ["torch", "torchtitan.components.dataloader"],
+    "lightning": ["torch", "lightning"],
+    "trl": ["torch", "trl"],
+}
+STEPS = 12
+SLOW, OTHERS = pytest.mark.slow, list(PACKAGES)[1:]
 
 
 def word_tokenizer(end, count):
@@ -36,73 +34,75 @@ def word_tokenizer(end, count):
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=f"w{end}", pad_token=f"w{end}")
 
 
-def examples(feed):
-    for number in range(len(feed)):
-        yield from lc.loading.collators.for_trl(feed[number])
+def train(name, shards, out, kill_after=None, workers=0, ranks=1):
+    """Train on some ranks, up to a SIGKILL of all processes after a step; return losses, and rows of each step."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        torchrun = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "localhost"}
+        torchrun |= {"MASTER_PORT": free.getsockname()[1], "TORCHELASTIC_RUN_ID": "test"}
+    command = [sys.executable, EXAMPLE, name, shards, out, f"--steps={STEPS}", "--save-every=4", f"--workers={workers}"]
+    processes, errors = [], [Path(f"{out}.{rank}.errors") for rank in range(ranks)]
+    for rank in range(ranks):
+        named = torchrun | {"RANK": rank, "LOCAL_RANK": rank} if ranks > 1 else {}
+        environment = os.environ | {each: str(value) for each, value in named.items()}
+        with errors[rank].open("w") as file:
+            output = {"stdout": subprocess.PIPE, "stderr": file, "text": True, "start_new_session": True}
+            processes.append(subprocess.Popen(command, env=environment, **output))
+    losses, rows = {}, defaultdict(list)
+    for rank, process in enumerate(processes):
+        for line in process.stdout:
+            if line.startswith("step "):
+                _, step, loss, *digests = line.split()
+                losses[int(step), rank] = loss
+                rows[int(step)] += digests
+                if int(step) == kill_after:
+                    for each in processes:
+                        os.killpg(each.pid, signal.SIGKILL)
+        process.stdout.close()
+        process.wait()
+        assert process.returncode == (-signal.SIGKILL if kill_after else 0), errors[rank].read_text()[-3000:]
+    return losses, {step: sorted(found) for step, found in rows.items()}
 
 
-def test_trl_trains_on_packed_samples_and_goes_on(feed, tmp_path):
-    trl = pytest.importorskip("trl", reason="TRL is not installed here: pip install trl")
-    tokenizer = word_tokenizer(END, WORDS)
-    settings = {"padding_free": True, "max_length": None, "dataset_kwargs": {"skip_prepare_dataset": True}}
-    settings |= {"max_steps": 6, "save_steps": 3, "per_device_train_batch_size": 2, "logging_steps": 1}
-    settings |= {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True}
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Return what trains on one rank without a stop, once for each trainer; the shards, losses and rows."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    chance = np.random.default_rng(0)
+    tokens = [chance.integers(1, 2000, length).tolist() for length in chance.integers(3, 200, 150)]
+    (folder / "shards").mkdir()
+    lc.formats.gpt_simple.write([pa.table({"tokens": tokens})], folder / "shards" / "0.bin")
+    done = {}
 
-    def losses(checkpoint=None):
-        dataset = datasets.IterableDataset.from_generator(examples, gen_kwargs={"feed": feed})
-        trainer = trl.SFTTrainer(
-            tiny_model(),
-            args=trl.SFTConfig(str(tmp_path), **settings),
-            train_dataset=dataset,
-            processing_class=tokenizer,
-        )
-        step, seen = trainer.training_step, []
-        trainer.training_step = lambda model, inputs, *rest: (
-            seen.append(inputs["input_ids"][0].tolist()),
-            step(model, inputs, *rest),
-        )[1]
-        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
-        return [row["loss"] for row in trainer.state.log_history if "loss" in row], seen
+    def go(name):
+        for package in PACKAGES[name]:
+            pytest.importorskip(package, reason=f"the example of {name} needs {package}")
+        if name not in done:
+            done[name] = train(name, folder / "shards", folder / name)
+        return folder / "shards", *done[name]
 
-    whole, seen = losses()
-    wanted = [example["input_ids"] for example in examples(feed)]
-    assert seen == [[*wanted[2 * step], *wanted[2 * step + 1]] for step in range(6)]
-    assert losses(tmp_path / "checkpoint-3") == (whole, seen[3:])
+    return go
 
 
-def test_lightning_keeps_the_state_of_a_stateful_loader(feed, tmp_path):
-    lightning = pytest.importorskip("lightning", reason="Lightning is not installed here: pip install lightning")
-    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
-    import torch
+@pytest.mark.parametrize("name", ["accelerate", *(pytest.param(name, marks=SLOW) for name in OTHERS)])
+def test_a_killed_training_goes_on_with_the_batches_and_losses_of_an_unbroken_one(name, unbroken, tmp_path):
+    shards, losses, rows = unbroken(name)
+    assert list(rows) == [*range(1, STEPS + 1)]
+    train(name, shards, tmp_path / "out", kill_after=10)
+    assert train(name, shards, tmp_path / "out") == (
+        {place: loss for place, loss in losses.items() if place[0] > 8},
+        {step: found for step, found in rows.items() if step > 8},
+    )
 
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model, self.losses, self.seen = tiny_model(), [], []
 
-        def training_step(self, batch, number):  # noqa: ARG002  # Lightning's
-            loss = self.model(**batch, use_cache=False).loss
-            self.losses.append(float(loss.detach()))
-            self.seen.append(batch["input_ids"].tolist())
-            return loss
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters(), 1e-2)
-
-    def fit(checkpoint=None):
-        saved = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, save_top_k=-1, every_n_train_steps=3)
-        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-        trainer = lightning.Trainer(max_steps=6, accelerator="cpu", callbacks=[saved], **quiet)
-        module = Module()
-        trainer.fit(module, loading.StatefulDataLoader(feed, batch_size=2), ckpt_path=checkpoint)
-        return module
-
-    module = fit()
-    assert [row for step in module.seen for row in step] == [
-        feed[number]["input_ids"][0].tolist() for number in range(12)
-    ]
-    again = fit(next(tmp_path.glob("*step=3.ckpt")))
-    assert (again.seen, again.losses) == (module.seen[3:], module.losses[3:])
+@SLOW
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_killed_training_goes_on_on_other_ranks_with_workers(name, before, after, unbroken, tmp_path):
+    shards, _, rows = unbroken(name)
+    train(name, shards, tmp_path / "out", kill_after=10, workers=2, ranks=before)
+    _, again = train(name, shards, tmp_path / "out", workers=2, ranks=after)
+    assert again == {step: found for step, found in rows.items() if step > 8}
 
 
 @pytest.mark.slow
