@@ -2,11 +2,10 @@
 
     longcrawl tokenize texts.jsonl --tokenizer trained --max-length 128 --output-dir tokenized
     python examples/trainers.py lightning tokenized/gpt-simple out
-    torchrun --nproc-per-node 2 examples/trainers.py lightning tokenized/gpt-simple out
 
-Stop it at any time, even with ``kill -9``: the same command resumes after the last checkpoint with the same batches, on
-one rank or two and with any ``--workers`` (grain: as many as before). Copy the function of your trainer. A line for
-each step has the step, the loss and a digest of each row, so that you can compare two runs.
+Stop it at any time, even with ``kill -9``: the same command resumes after the last checkpoint with the same batches.
+Copy the function of your trainer. A line for each step has the step, the loss and a digest of each row, so that you can
+compare two runs.
 """
 
 import argparse

@@ -95,16 +95,6 @@ def test_a_killed_training_goes_on_with_the_batches_and_losses_of_an_unbroken_on
     )
 
 
-@SLOW
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_killed_training_goes_on_on_other_ranks_with_workers(name, before, after, unbroken, tmp_path):
-    shards, _, rows = unbroken(name)
-    train(name, shards, tmp_path / "out", kill_after=10, workers=2, ranks=before)
-    _, again = train(name, shards, tmp_path / "out", workers=2, ranks=after)
-    assert again == {step: found for step, found in rows.items() if step > 8}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["causal", "sdpa_mask"])
 def test_gpt_simple_trains_on_a_feed_and_goes_on(attention, tmp_path, monkeypatch, load_trainer, write_shards):
