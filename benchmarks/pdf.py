@@ -34,7 +34,7 @@ from _needed import lacks, shared
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
 import longcrawl as lc
-from longcrawl.core.stages import LIVING
+from longcrawl.core.clock import LIVING
 from longcrawl.text.pdf import stage as module
 
 WORDS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]|[^\W_]+")

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PROGRESS = "progress"
+"""Folder in ``work`` for the progress of running tasks."""
 SECONDS = 1.0
 """Shortest time between two states of a task, and between two looks at them."""
 
@@ -31,6 +33,11 @@ class _Leader:
 
 _task: ContextVar[_Task | None] = ContextVar("task", default=None)
 _leader: ContextVar[_Leader | None] = ContextVar("leader", default=None)
+
+
+def progress_file(work: Path, marker: Path) -> Path:
+    """Return the path of the progress of a task, by that of its marker."""
+    return work / PROGRESS / f"{marker.parent.name}-{marker.stem}"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longcrawl.core.progress import following, progress_file
 from longcrawl.core.sources import Part, Section, Source
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
@@ -52,7 +53,7 @@ def divide_tasks(work: Path, source: Source, parts: Sequence[Part], sizes: Seque
 def divide(task: DivideTask) -> dict[str, Any]:
     """Write the sections of a file and what is known about it, or return the reason why not now, under "not_yet"."""
     try:
-        with reading(task.part.files) as inputs:
+        with following(progress_file(task.marker.parent.parent, task.marker)), reading(task.part.files) as inputs:
             sections = task.source.divide(task.part, task.size, unpacked_folder(task.marker))
     except NotYetError as reason:
         return {"not_yet": str(reason)}

@@ -38,7 +38,7 @@ from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
 from longcrawl.core.outputs import Writer, without_content
 from longcrawl.core.places import EDIT_SCHEMA, edit_rows
-from longcrawl.core.progress import note_read, tell_progress
+from longcrawl.core.progress import following, note_read, progress_file, tell_progress
 from longcrawl.core.queues import SCHEMA, count_queued
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
@@ -636,7 +636,8 @@ def run_part(task: PartTask) -> dict[str, Any]:
     nothing behind. An error before that may come from damaged data, so the part is run again, checksums first.
     """
     try:
-        return _run_in_one_pass(task)
+        with following(progress_file(task.folder / WORK, task.marker)):
+            return _run_in_one_pass(task)
     except NotYetError as reason:
         return {"not_yet": str(reason)}
 

@@ -26,7 +26,7 @@ from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import progress_bar
 from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.progress import following, leading, read_progress
+from longcrawl.core.progress import PROGRESS, leading, progress_file, read_progress
 from longcrawl.core.stages import Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.order import PLANNED, sealed
@@ -40,8 +40,6 @@ from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 HASHED = 128 << 20
 """Bytes of files whose SHA-256 one task computes, at about 2 GB per second."""
 
-PROGRESS = "progress"
-"""Folder in ``work`` for the progress of running tasks."""
 WRITTEN = "written"
 """Folder in ``work`` for the markers of an output's files."""
 
@@ -88,18 +86,17 @@ def do_once(
     counts_bytes = progress == "bytes" and bool(sizes) and all(sizes)
     scale: dict[str, Any] = {"unit": "B", "unit_scale": True} if counts_bytes else {"unit": " parts"}
     weights = sizes if counts_bytes else [1] * len(tasks)
-    total, shares, reported = sum(weights), dict[int, float](), folder / WORK / PROGRESS
+    places_of = {progress_file(folder / WORK, markers[place]).name: place for place in places}
+    total, reported = sum(weights), folder / WORK / PROGRESS
     done = total - sum(weights[place] for place in places)
 
-    def show() -> None:
-        now = round(done + sum(weights[place] * share for place, share in shares.items()), 0 if counts_bytes else 2)
+    def look() -> None:
+        shares = {places_of[name]: share for name, share in read_progress(reported).items() if name in places_of}
+        running = sum(weights[place] * share for place, share in shares.items())
+        now = min(round(done + running, 0 if counts_bytes else 2), total)
         if now > bar.n:
             bar.n = now
             bar.update(0)
-
-    def look() -> None:
-        shares.update((int(name), share) for name, share in read_progress(reported).items())
-        show()
 
     shutil.rmtree(reported, ignore_errors=True)
     reported.mkdir(parents=True)
@@ -107,10 +104,7 @@ def do_once(
     bar = progress_bar(total=total, initial=done, desc=what, smoothing=0, miniters=0, **scale)
     with bar, leading(look):
         started = time.monotonic()
-        for place, result in engine.tasks(
-            partial(_followed, function, reported), list(zip(places, waiting, strict=True))
-        ):
-            shares.pop(place, None)
+        for result in engine.tasks(function, waiting):
             if "not_yet" in result:
                 not_yet.append(result["not_yet"])
                 continue
@@ -118,20 +112,12 @@ def do_once(
             rate = amount / max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
             done += (result["bytes"] or 0) if counts_bytes else 1  # a file may be gone by now
-            show()
+            look()
     shutil.rmtree(reported, ignore_errors=True)
     if not_yet:
         raise still_open(sorted(not_yet), len(tasks), folder)
     bring(*markers)
     return [Marker.open(marker).content for marker in markers]
-
-
-def _followed(
-    function: Callable[[Any], dict[str, Any]], reported: Path, numbered: tuple[int, Any]
-) -> tuple[int, dict[str, Any]]:
-    number, task = numbered
-    with following(reported / f"{number}"):
-        return number, function(task)
 
 
 def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from longcrawl.core import display, progress
-from longcrawl.core.progress import note_read, read_progress, tell_progress
+from longcrawl.core.progress import following, note_read, progress_file, read_progress, tell_progress
 from longcrawl.io.structured import Marker
 from longcrawl.run import segments
 from longcrawl.run.engines import Local, Shared, local
@@ -59,10 +59,11 @@ def test_progress_counts_the_bytes_of_files_if_all_are_known(tmp_path, capsys):
 
 def read_half(marker: Path) -> dict[str, int]:
     """Read half of a file, go on when the leader has seen that, and finish."""
-    note_read(1, 2)
-    while not marker.with_suffix(".seen").exists():
-        tell_progress()
-        time.sleep(0.001)
+    with following(progress_file(marker.parent / "work", marker)):
+        note_read(1, 2)
+        while not marker.with_suffix(".seen").exists():
+            tell_progress()
+            time.sleep(0.001)
     counts = {"bytes": 2_000_000}
     Marker(marker, counts, {}).write()
     return counts
@@ -75,7 +76,7 @@ def test_progress_includes_what_running_tasks_have_read(tmp_path, capsys, monkey
     def read_and_note(folder: Path) -> dict[str, float]:
         found = read_progress(folder)
         for name in found:
-            markers[int(name)].with_suffix(".seen").touch()
+            markers[int(name[-1])].with_suffix(".seen").touch()
         return found
 
     monkeypatch.setattr(segments, "read_progress", read_and_note)
