@@ -224,7 +224,7 @@ class Timed:
         self.function = function
 
     def __call__(self, task: Any) -> tuple[Any, int, float, float]:
-        from longcrawl.core.stages import _seconds
+        from longcrawl.core.clock import _seconds
 
         started = _seconds()
         result, spent, busiest = in_threads(self.function, task)

@@ -9,7 +9,8 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RecipeError
-from longcrawl.run.recipe import load_recipe, parse_recipe, recipes
+from longcrawl.run.recipe import load_recipe, parse_recipe
+from longcrawl.run.shipped import recipes
 
 SPEC = {
     "longcrawl": 1,
