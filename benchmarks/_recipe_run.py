@@ -283,7 +283,7 @@ def main() -> None:
     import longcrawl as lc
 
     run = lc.run
-    from longcrawl.core import stages
+    from longcrawl.core import clock
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
     from longcrawl.run import inputs as decisions
@@ -292,7 +292,7 @@ def main() -> None:
     from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
-    now = stages._seconds  # noqa: SLF001  # a benchmark of it
+    now = clock._seconds  # noqa: SLF001  # a benchmark of it
     steps, path = Steps(now), LongestPath()
     phases = Phases(steps)
     loaded = load_recipe(recipe, settings)
@@ -305,7 +305,7 @@ def main() -> None:
             yield
         self.seconds[name] += now() - started
 
-    stages.CoreClock.measure = measure  # type: ignore[method-assign]  # counted here instead
+    clock.CoreClock.measure = measure  # type: ignore[method-assign]  # counted here instead
     for owner, name, step in (
         (compiling.Kernel, "compile", "kernels"),  # what is compiled; kernels on disk load within their steps
         (files, "checksum", "digests"),

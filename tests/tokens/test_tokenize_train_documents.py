@@ -14,7 +14,8 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.kernels.keyed_hash import choose, keyed_hash
 from longcrawl.run import segments
-from longcrawl.run.recipe import load_recipe, recipes
+from longcrawl.run.recipe import load_recipe
+from longcrawl.run.shipped import recipes
 from longcrawl.tokens import Tokenize
 
 FILES, COUNT, VOCABULARY = 3, 25, 300
