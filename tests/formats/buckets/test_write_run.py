@@ -78,7 +78,7 @@ def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, to
     """What only the second pass looks at may change while a run is stopped."""
     out = tmp_path / "out"
     with monkeypatch.context() as broken:
-        broken.setattr(lc.formats.ComposedOutput, "chosen", lambda _: 1 / 0 if (out / "work/spill").exists() else None)
+        broken.setattr(lc.formats.ComposedOutput, "chosen", lambda *_: 1 / 0 if (out / "work/spill").exists() else None)
         with pytest.raises(ZeroDivisionError):
             lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer, seed=5), out)
     lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer), out)
