@@ -30,7 +30,7 @@ from longcrawl.core.registry import fields_html, short_repr
 from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unreadable, warn_user
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
-from longcrawl.formats.shards import datatrove, gpt_simple, olmo_core
+from longcrawl.formats.shards import datatrove, gpt_simple, levanter, olmo_core
 from longcrawl.formats.shards.shard import FOUND, ORIGINS
 from longcrawl.formats.shards.spec import FORMATS, KIND, STARTS
 from longcrawl.io import structured
@@ -42,7 +42,7 @@ from longcrawl.loading.window_files import TokenFile, file_sizes
 from longcrawl.tokens.plan import Longs
 from longcrawl.urls import is_url
 
-SPLITS = ("train", "val")
+SPLITS = ("train", "val", "validation")
 """Split folders of a longcrawl output."""
 SEARCHED_TOKENS = 1 << 22
 """Tokens searched for an end of text; no document is nearly as long."""
@@ -240,6 +240,8 @@ def _names_beside(path: str) -> list[str]:
     if path.endswith(olmo_core.SUFFIX):
         stem = path.removesuffix(olmo_core.SUFFIX)
         return [f"{stem}{olmo_core.ROWS}", f"{stem}{olmo_core.LOSS}"]
+    if path.endswith(levanter.SUFFIX):
+        return [f"{path.removesuffix(levanter.SUFFIX)}{name}" for name in levanter.OTHER_FILES]
     return [f"{path.removesuffix(gpt_simple.SUFFIX)}.idx"] if path.endswith(gpt_simple.SUFFIX) else []
 
 
