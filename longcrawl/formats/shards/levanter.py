@@ -38,7 +38,14 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, check_int32, write_array
+from longcrawl.formats.shards.writing import (
+    DocumentStream,
+    NewFiles,
+    append_spool,
+    check_int32,
+    type_without_uint32,
+    write_array,
+)
 from longcrawl.io.structured import load_json
 
 NAME = "levanter"
@@ -92,7 +99,7 @@ class Levanter(ShardFormat):
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
         """Write tokens and offsets batch by batch, then the index of their chunks, their metadata, and the ledger."""
         tokens, offsets, ends = files.open(SUFFIX), files.open(OFFSETS + CHUNK), files.spool()
-        kind = np.dtype(np.uint16 if stream.token_type.itemsize == 2 else np.int32)
+        kind = type_without_uint32(stream.token_type)
         for batch in stream:
             check_int32(batch, "Levanter")
             write_array(tokens, batch.tokens, kind)

@@ -32,7 +32,15 @@ import numpy as np
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, check_int32, write_array
+from longcrawl.formats.shards.writing import (
+    DocumentStream,
+    NewFiles,
+    append_spool,
+    check_int32,
+    type_without_uint32,
+    write_array,
+    write_starts,
+)
 from longcrawl.io.structured import load_json
 
 NAME = "litdata"
@@ -42,7 +50,6 @@ PART = f".{INDEX}"
 TYPES = {"uint16": "no_header_tensor:20", "int32": "no_header_tensor:16"}
 WIDTHS = {TYPES["uint16"]: 2, TYPES["int32"]: 4, "no_header_tensor:15": 4, "no_header_numpy:5": 2}
 """Bytes of a token by litdata's name of its type; int32 is read as uint32."""
-MOST_BYTES = (1 << 32) - 1
 FETCH = "fetch it again, or write it again"
 
 
@@ -82,7 +89,7 @@ class Litdata(ShardFormat):
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
         """Write the byte where each document starts, and then all tokens, which wait in an unnamed file."""
         chunk, numbers = files.open(SUFFIX), files.spool()
-        kind, lengths = np.dtype(np.uint16 if stream.token_type.itemsize == 2 else np.int32), [np.zeros(1, np.int64)]
+        kind, lengths = type_without_uint32(stream.token_type), [np.zeros(1, np.int64)]
         for batch in stream:
             check_int32(batch, "litdata")
             write_array(numbers, batch.tokens, kind)
@@ -90,12 +97,7 @@ class Litdata(ShardFormat):
         if not stream.tokens:
             raise FormatError(f"{files.path} would have no token, and litdata cannot map an empty file: leave it out")
         starts = _first_byte(stream.documents) + kind.itemsize * np.cumsum(np.concatenate(lengths))
-        if starts[-1] > MOST_BYTES:
-            raise FormatError(
-                f"{files.path} would have {int(starts[-1]):,} bytes, litdata counts {MOST_BYTES:,}: cut it"
-            )
-        write_array(chunk, np.array([stream.documents]), np.uint32)
-        write_array(chunk, starts, np.uint32)
+        write_starts(chunk, starts, files.path, "litdata")
         append_spool(chunk, numbers)
         described = {
             "chunk_bytes": int(starts[-1]),

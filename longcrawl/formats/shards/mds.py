@@ -42,14 +42,21 @@ from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import TOKENS, Documents
-from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, check_int32, write_array
+from longcrawl.formats.shards.writing import (
+    DocumentStream,
+    NewFiles,
+    append_spool,
+    check_int32,
+    type_without_uint32,
+    write_array,
+    write_starts,
+)
 from longcrawl.io.structured import load_json
 
 NAME = "mds"
 SUFFIX = ".mds"
 INDEX = "index.json"
 VERSION = 2
-MOST_BYTES = (1 << 32) - 1
 ARRAY = "ndarray"
 TYPES = ("uint16", "int32", "uint32", "int64")
 FETCH = "fetch it again, or write it again"
@@ -83,7 +90,7 @@ class Mds(ShardFormat):
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
         """Write the bytes where documents start, and then the documents, which wait in an unnamed file."""
         shards, samples = files.open(SUFFIX), files.spool()
-        kind, sizes = np.dtype(np.uint16 if stream.token_type.itemsize == 2 else np.int32), [np.zeros(1, np.int64)]
+        kind, sizes = type_without_uint32(stream.token_type), [np.zeros(1, np.int64)]
         for batch in stream:
             check_int32(batch, "MDS")
             _check_lengths(batch, stream.documents - len(batch.lengths))
@@ -92,10 +99,7 @@ class Mds(ShardFormat):
             sizes.append(np.array([len(each) for each in pieces], np.int64))
         settings = json.dumps(_settings(kind.name), sort_keys=True).encode()
         starts = 8 + 4 * stream.documents + len(settings) + np.cumsum(np.concatenate(sizes))
-        if starts[-1] > MOST_BYTES:
-            raise FormatError(f"{files.path} would have {int(starts[-1]):,} bytes, MDS counts {MOST_BYTES:,}: cut it")
-        write_array(shards, np.array([stream.documents]), np.uint32)
-        write_array(shards, starts, np.uint32)
+        write_starts(shards, starts, files.path, "MDS")
         shards.write(settings)
         append_spool(shards, samples)
 

@@ -51,6 +51,7 @@ NOTE = "note"
 Longs = npt.NDArray[np.int64]
 BLOCK = 1 << 22
 MOST_INT32 = (1 << 31) - 1
+MOST_UINT32 = (1 << 32) - 1
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
 """Columns of documents that shards can store."""
 
@@ -302,6 +303,23 @@ def check_int32(batch: Documents, project: str) -> None:
     """Raise FormatError for ids that a project, which stores tokens as int32, cannot store."""
     if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST_INT32:
         raise FormatError(f"an id is {int(batch.tokens.max()):,}, {project}'s int32 holds {MOST_INT32:,}: leave it out")
+
+
+def type_without_uint32(token_type: "np.dtype[Any]") -> "np.dtype[Any]":
+    """Return the stored type of tokens for projects without uint32: uint16, or int32 after :func:`check_int32`."""
+    return np.dtype(np.uint16 if token_type.itemsize == 2 else np.int32)
+
+
+def write_starts(file: IO[bytes], starts: npt.NDArray[np.int64], path: Path, project: str) -> None:
+    """Write the number of documents, the byte where each starts and the size of the file, all as uint32.
+
+    Raises:
+        FormatError: the file ``path`` would be larger than uint32 counts.
+    """
+    if starts[-1] > MOST_UINT32:
+        raise FormatError(f"{path} would have {int(starts[-1]):,} bytes, {project} counts {MOST_UINT32:,}: cut it")
+    write_array(file, np.array([len(starts) - 1]), np.uint32)
+    write_array(file, starts, np.uint32)
 
 
 class NewFiles:
