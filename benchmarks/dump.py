@@ -1,4 +1,4 @@
-"""What a dump of Common Crawl and RedPajama-V2 take on 1, 16 and 256 machines: the table of docs/plan.md.
+"""Estimate a dump of Common Crawl and RedPajama-V2 on 1, 16 and 256 machines: the table of docs/plan.md.
 
     python benchmarks/dump.py [--data LONGCRAWL_DATA] [--machines 1 16 256] [--cores 64] [--gigabits 10]
 

@@ -1,4 +1,4 @@
-"""How much faster many cores run each recipe: measured with one and two processes, simulated beyond from task times.
+"""Measure each recipe with one and two processes, and simulate more cores from the times of its tasks.
 
     python benchmarks/scaling.py [--data LONGCRAWL_DATA] [--recipes datatrove …] [--sizes 4 16] [--cores 8 64 512]
         [--hours 24] [--held 1] [--turns 2] [--set stages.extract_text.engine=blocks]

@@ -1,10 +1,10 @@
-"""Requests to an object store by a run whose folder is in one: for each input file and segment of the recipe.
+"""Count the requests of a run whose folder is in an object store, for each input file and segment of the recipe.
 
     python benchmarks/store_requests.py [--files 6 18]
 
 Runs of exact and near-duplicate removal, three segments, in one process against moto's S3 server on this machine, with
-input there, too. What more files add is divided by their number; requests of the lock do not count, which depend on
-time alone. The last line is the requests of a file and segment.
+input there, too. The requests that more files add are divided by their number. Those of the lock depend on time
+alone, and do not count. The last line is the requests of a file and segment.
 """
 
 import argparse

@@ -715,7 +715,7 @@ class BinnedGreedy(BinPacking):
 
 
 LongDocuments = Literal["truncate", "fragment"]
-"""What happens to a document that is too long: its rest is dropped, or becomes documents of their own."""
+"""Policies for a document that is too long: drop its rest, or make further documents of it."""
 
 
 @dataclass(frozen=True)
