@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Truth = Mapping[str, Sequence[dict[str, Any]]]
-"""What is known of a page by its address: objects with ``text``, or with ``must_contain`` and ``must_not_contain``."""
+"""Ground truth of pages by address: objects with ``text``, or with ``must_contain`` and ``must_not_contain``."""
 
 _BEFORE_HOST = re.compile(r"(?:https?://web\.archive\.org/web/\w+/)?(?:https?://|\w+::)?")
 

@@ -1,4 +1,4 @@
-"""What several of the scripts here measure alike: CPU time of a call, memory of a process, both of many processes."""
+"""Shared measures: CPU time of a call, memory of a process, both of several processes."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What some scripts here need that is not in the repository: real input, and environments with packages of peers."""
+"""Requirements outside the repository: real input, and environments with peers' packages."""
 
 import importlib.util
 import os

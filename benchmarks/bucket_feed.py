@@ -53,7 +53,7 @@ def write(folder: Path, tokens: int) -> None:
 
 
 def memmap_rows(folder: Path) -> Iterator[int]:
-    """What no feed can beat by much: files mapped into memory, converted as trainers need it, row by row."""
+    """Read rows from memory-mapped files in the trainer's dtype, a lower bound for every feed."""
     for path in sorted(folder.glob("train/*/*/*.bin")):
         capacity = int(path.parent.name)
         tokens = np.memmap(path, np.uint16, "r")

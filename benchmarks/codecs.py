@@ -1,4 +1,4 @@
-"""How codecs fare on chunks of 64 x 2,048 tokens: size against raw, speed of encoding and decoding, one thread.
+"""Compare codecs on chunks of 64 x 2,048 tokens: size against raw, speed of encoding and decoding, one thread.
 
     python benchmarks/codecs.py --text long.jsonl.zst --ranks gpt2.tiktoken
 

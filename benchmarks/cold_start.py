@@ -1,4 +1,4 @@
-"""What a user waits for before the first result: imports, help, and kernels that are not compiled yet.
+"""Time before the first result: imports, help, and kernels that are not compiled yet.
 
     python benchmarks/cold_start.py [--runs 5] [--verbs run "inspect --text"]
 

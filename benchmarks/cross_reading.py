@@ -48,11 +48,11 @@ RUNS = {
     "tokenize --format mds": ("mds", None),
     "tokenize --format litdata": ("litdata", None),
 }
-"""What is typed, the format that it writes, and the length and overlap of windows where it cuts documents."""
+"""Command, the format that it writes, and the length and overlap of its windows."""
 
 UNIT = ("windows", "documents")
 Compared = list[tuple[str, int, int]]
-"""What was compared, how many of how many are equal."""
+"""Name of a comparison, equal items, all items."""
 
 
 def make_documents(width: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What planning a curriculum takes, and going on in the middle of it.
+"""Plan a curriculum and resume in the middle of it.
 
     python benchmarks/curriculum.py [--tokens 4000000000] [--written 20000000] [--documents 1000000]
 

@@ -1,4 +1,4 @@
-"""What each preset of MinHash finds: known pairs by similarity, and families of near-duplicates.
+"""Recall of each MinHash preset: known pairs by similarity, and families of near-duplicates.
 
     python benchmarks/dedup_quality.py [--data FOLDER] [--tokenizer gpt2-tokenizer.json]
 

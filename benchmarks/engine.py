@@ -1,4 +1,4 @@
-"""What it takes to decide about duplicates among many tasks, by files and by Spark, and what a whole dump would take.
+"""Decide about duplicates with many tasks, by files and by Spark, and extrapolate to a whole dump.
 
     python benchmarks/engine.py [--documents 100000] [--large 0] [--engines local spark] [--text DOCUMENTS.jsonl]
 
@@ -56,7 +56,7 @@ SURVEYS: dict[str, IndexedSurvey] = {
     "450x20": MinHash(bands=450, rows=20, unit="word", max_cluster=None),
 }
 KEYS, GROUPS = 1 << 22, 256
-"""Of the partition that shows what many keys take; see ``PIECE`` in :mod:`longcrawl.dedup.clusters`."""
+"""Keys and groups of a large partition; see ``PIECE`` in :mod:`longcrawl.dedup.clusters`."""
 FEW = 100
 """Documents of a case that is to show what takes time however few there are."""
 GOALS = {"14x8": 10.0, "450x20": 1200.0}
@@ -68,7 +68,7 @@ EDGE = 66e-9
 
 
 class Step(NamedTuple):
-    """What one exchange took."""
+    """Cost of one exchange."""
 
     name: str
     seconds: float
@@ -84,11 +84,11 @@ class Measured:
     taken: list[Step] = field(default_factory=list)
     exchanges: list[tuple[Exchange, Sequence[Any]]] = field(default_factory=list)
     edges: int = 0
-    """Of the step in which documents are linked."""
+    """Edges found in the step that links documents."""
 
     @property
     def seconds(self) -> float:
-        """Of all."""
+        """CPU seconds of all steps."""
         return sum(step.seconds for step in self.taken)
 
     def tasks(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
@@ -134,7 +134,7 @@ class Case:
 
     @property
     def bands(self) -> int:
-        """How many; none of hashes of whole texts."""
+        """Number of bands, 0 for hashes of whole texts."""
         return 0 if isinstance(self.survey, EqualHashes) else self.survey.clustering.bands
 
     def write(self, copies: float) -> None:
@@ -207,7 +207,7 @@ class Cost(NamedTuple):
     task: float
     table: float
     key: float
-    """Of a key in a partition of very many, whatever the engine."""
+    """Seconds for a key of a large partition, with any engine."""
 
 
 def send_rows(tables: int, number: int) -> Iterator[tuple[int, pa.Table]]:

@@ -1,4 +1,4 @@
-"""Where trafilatura's time goes, and what changes around it save: by turns in one process, with the texts compared.
+"""Profile trafilatura and our changes around it, by turns in one process, with the texts compared.
 
     python benchmarks/extraction_cost.py --data FOLDER [--turns 2] [--fuzzed 1000] [--seed 0]
 
@@ -60,7 +60,7 @@ class Change(NamedTuple):
     expressions: dict[str, list[Any]]
     one_class: bool = True
     prepare: Callable[[str], Any] = str
-    """What happens before, without being timed."""
+    """Preparation that is not timed."""
 
     def enter(self) -> None:
         """Make trafilatura work like this."""

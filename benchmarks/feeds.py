@@ -63,7 +63,7 @@ def write_documents(folder: Path, tokens: int, module: Any = lc.formats.datatrov
 
 
 def memmap_items(folder: Path, length: int) -> Iterator[int]:
-    """What no feed can beat by much: files mapped into memory, converted as trainers need it, window by window."""
+    """Read windows from memory-mapped files in the trainer's dtype, a lower bound for every feed."""
     for path in sorted([*folder.glob("*.ds"), *folder.glob("*.bin")]):
         tokens = np.memmap(path, np.uint16, "r")
         for start in range(0, len(tokens) - length + 1, length):

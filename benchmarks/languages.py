@@ -1,4 +1,4 @@
-"""How the shipped thresholds by language were fitted, and what they keep against English ones.
+"""Fit the shipped thresholds by language, and compare what they keep with English ones.
 
     python benchmarks/languages.py --release RELEASE --documents short.jsonl.zst
 

@@ -64,7 +64,7 @@ def started(phrase: str) -> str:
 
 
 class Plain(NamedTuple):
-    """What plain Python makes of a document."""
+    """Result of plain Python for a document."""
 
     text: str
     words: int
@@ -169,7 +169,7 @@ def sentences(line: str) -> int:
 
 
 class Page(NamedTuple):
-    """What plain Python makes of a document by C4's rules."""
+    """Result of plain Python for a document, by C4's rules."""
 
     text: str
     placeholders: int

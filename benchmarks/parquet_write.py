@@ -28,7 +28,7 @@ from _measures import Peak
 
 BATCH = 200
 CHARACTERS = 5_000
-"""Of a document, on average."""
+"""Mean characters in a document."""
 
 
 def tables(documents: int) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""What it takes to find repeated passages among many tasks: CPU time, bytes sent, and memory, against one process.
+"""Find repeated passages with many tasks: CPU time, bytes sent and memory, against one process.
 
     python benchmarks/passages.py [--tokens 4000000] [--groups 4] [--equal] [--engines local spark]
 

@@ -39,7 +39,7 @@ MODULES = (
         for name in ("decont", "dedup", "extractors", "filters", "readers", "tokens", "writers")
     ),
 )
-"""Where datatrove's users import its blocks from."""
+"""Modules from which datatrove's users import its blocks."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How often the intervals of a plan hold what a run becomes.
+"""Coverage of a plan's intervals: how often they contain the figures of the run.
 
     python benchmarks/plan.py --data ../shared/data [--seeds 10]
 

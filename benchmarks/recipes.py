@@ -1,4 +1,4 @@
-"""What each shipped recipe costs: CPU seconds and MB/s of every step, cold and warm, by size of input and processes.
+"""Cost of each shipped recipe: CPU seconds and MB/s of every step, cold and warm, by size of input and processes.
 
     python benchmarks/recipes.py [--data LONGCRAWL_DATA] [--recipes datatrove …] [--sizes 1 2 4] [--turns 2]
         [--set stages.extract_text.engine=blocks]

@@ -120,7 +120,7 @@ def article_batches(store: Path, batch_size: int, context_length: int) -> Iterat
 
 
 def memmap_batches(path: Path, shape: tuple[int, int], batch_size: int, context_length: int) -> Iterator[int]:
-    """What no format can beat by much: a raw file mapped into memory, converted as trainers need it."""
+    """Read a memory-mapped raw file in the trainer's dtype, a lower bound for every format."""
     raw = np.memmap(path, np.uint16, "r", shape=shape)
     for left in range(0, shape[1] - context_length + 1, context_length):
         for top in range(0, shape[0] - batch_size + 1, batch_size):

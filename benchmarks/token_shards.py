@@ -1,4 +1,4 @@
-"""What writing, opening, checking and converting token shards take, against copying the file.
+"""Write, open, check and convert token shards, against copying the file.
 
     python benchmarks/token_shards.py [--tokens 100000000]
 

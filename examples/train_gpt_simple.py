@@ -26,7 +26,7 @@ from longcrawl.loading.curriculum import ConfiguredPhases
 
 @dataclass
 class Place:
-    """What GPT-Simple keeps of each batch: the feed's state after it. Our curriculum halts by itself."""
+    """Place that GPT-Simple stores with each batch: the feed's state after it. Our curriculum ends by itself."""
 
     feed: dict[str, Any]
     exhausted_buckets: list[str] = field(default_factory=list)

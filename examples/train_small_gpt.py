@@ -38,7 +38,7 @@ END = "<|endoftext|>"
 LONGEST = 16_384
 """Tokens that the model takes: the head that looks far back has no positions, so more than it was trained on."""
 NEAR, ALIKE, EMBEDDING = 80.0, 2.3, 0.05
-"""Of the first weights: attention, before the softmax, to the token before; a factor of queries; a deviation."""
+"""Initial weights: attention logit of the previous token, factor of queries, standard deviation of embeddings."""
 
 Start = Literal["induction", "random"]
 

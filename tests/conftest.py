@@ -305,7 +305,7 @@ LIMITS = {
     "dedup.index": {"PIECE": 4, "SENT": 1},
     "run.engines.spark": {"BATCH": 1000},
 }
-"""What one process or task holds, so little that few documents of a test are too many: all that can spill does."""
+"""Limits of a process or task so low that a few documents of a test exceed them, and all that can spill does."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What the server of the tests takes in the head of a card; its own rules, so that those of longcrawl can be wrong.
+"""Rules of the test server for a card's front matter, written apart from longcrawl's so that they can disagree.
 
 They are what the Hub's documentation of dataset cards says, and stricter: of some of it the Hub itself only warns.
 """

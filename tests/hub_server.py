@@ -162,13 +162,13 @@ class HubServer(ThreadingHTTPServer):
         """LFS files of more bytes are asked for in parts of so many; listings come in pages of so many entries."""
         self.repositories: dict[str, Repository] = {}
         self.buckets: dict[str, dict[str, BucketFile]] = {}
-        """By name of a bucket its files by path; all are private."""
+        """Files by path, by name of a bucket; all are private."""
         self.blobs: dict[str, bytes] = {}
         self.xet = _beside("xet_store").XetStore()
         self.xet_hashes: dict[str, str] = {}
-        """By the SHA-256 of a file."""
+        """Xet hashes by the SHA-256 of a file."""
         self.xet_files: dict[str, bytes] = {}
-        """By the hash that Xet gives a file."""
+        """Files by their Xet hash."""
         self.parts: dict[tuple[str, int], bytes] = {}
         self.failures: list[Failure] = []
         self.commit_operations: int | None = None

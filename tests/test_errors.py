@@ -26,7 +26,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[2J\x9b31m\u202eevil\u2066"
 """Sets the title, colours, clears the screen, in one byte of C1 too, and turns the direction of writing."""
 COMMANDS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 OURS = re.compile(rb"\x1b\[A")
-"""How tqdm moves between its bars."""
+"""Sequence with which tqdm moves between its bars."""
 TIDES = "The tide was out and the boats lay in the mud of the harbour near the old stone river. " * 8
 
 

@@ -32,7 +32,7 @@ ARTICLE = {"n_words": 16_000, "n_tokens": 65_536}
 
 @dataclass
 class Document:
-    """What the plain path found out about one document; ``left_at`` is None for a row of the rectangle."""
+    """Result of the plain path for one document; ``left_at`` is None for a row of the rectangle."""
 
     left_at: str | None
     text: str
@@ -285,7 +285,7 @@ def test_we_then_tokenize_each_one(made):
 
 
 def test_the_text_was_json_escaped_and_is_plain_in_the_clean_recipe(made):
-    """What the published tokens show, though the article does not say it."""
+    """The published tokens show it; the article does not mention it."""
     inspection = lc.inspect(made.folder, "train", 0)
     document = made.expected[inspection.row_id]
     assert len(inspection.text) > 200

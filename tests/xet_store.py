@@ -1,4 +1,4 @@
-"""What of Xet's storage service the real `hf_xet` client needs to upload and download, in memory.
+"""In-memory part of Xet's storage service that the real `hf_xet` client needs to upload and download.
 
 An upload brings xorbs, which hold compressed chunks of any files, and then shards, which say of which chunks files are
 made. The formats are those of https://huggingface.co/docs/xet; what serves to deduplicate across uploads is left out.
@@ -19,7 +19,7 @@ class XetStore:
     def __init__(self) -> None:
         self.xorbs: dict[str, bytes] = {}
         self.files: dict[str, list[tuple[str, int, int, int]]] = {}
-        """By hash of a file its pieces: a xorb, the first chunk and the one behind the last, and bytes."""
+        """Pieces of each file by its hash: a xorb, first chunk, end chunk, and bytes."""
 
     def add_shard(self, content: bytes) -> dict[str, bytes]:
         """Learn of which chunks files are made, and give these files, by their Xet hash."""

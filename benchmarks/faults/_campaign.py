@@ -35,12 +35,12 @@ tempfile.tempdir = None
 from _outcome import FAILED, FULL, SECONDS, SURVIVED, Outcome, guarded  # noqa: E402  # the environment is read while it is imported
 
 READY = "ready"
-"""What a worker reports before its first trial."""
+"""Message of a worker before its first trial."""
 
 START_SECONDS = 400
-"""How long a worker may take until its first trial ends: numba may have to compile."""
+"""Time limit for a worker's first trial, in which numba may compile."""
 ADDRESS_BYTES = 4 << 30
-"""How much address space a trial may take in addition."""
+"""Additional address space that a trial may take."""
 
 ENDLESS = 1e6
 """Minutes of a campaign without --minutes."""
@@ -57,7 +57,7 @@ class Target(ABC):
     weight: int = 1
     """Its share of the trials of a campaign."""
     seconds: float = SECONDS
-    """How long a trial may take."""
+    """Time limit for a trial, in seconds."""
 
     @abstractmethod
     def make(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class Target(ABC):
 
 @dataclass
 class Counted:
-    """What became of the trials of one target."""
+    """Outcomes of the trials of one target."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)

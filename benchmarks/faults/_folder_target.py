@@ -28,7 +28,7 @@ VERIFY = "verify"
 
 @dataclass(frozen=True)
 class Used:
-    """What an act gave: a digest of its value, or the sentence that it ended with."""
+    """Result of an action: a digest of its value, or its error message."""
 
     value: str
     outcome: Outcome | None = None

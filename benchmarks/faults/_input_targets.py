@@ -33,7 +33,7 @@ UNUSUAL = "Tide {} \u2014 \u201cebb\u201d \u00e4 \U0001f600\n"
 
 @dataclass(frozen=True)
 class Reading:
-    """What a source made of its files under ``on_bad_files="skip"``."""
+    """Rows and counts of a source under ``on_bad_files="skip"``."""
 
     rows: Rows
     reported: bool

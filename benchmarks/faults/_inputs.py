@@ -31,7 +31,7 @@ GOOD_SIGNALS = {
     "rps_doc_symbol_to_word_ratio": 0.0,
     "rps_doc_frac_chars_top_2gram": 0.01,
 }
-"""What the rules of the preset ``rpv2-card`` look at."""
+"""Signals that the rules of the preset ``rpv2-card`` read."""
 
 
 def sentences(chance: random.Random, words: int) -> str:

@@ -1,4 +1,4 @@
-"""How a trial ended: which endings are survived, what a sentence is, and limits of time and memory."""
+"""Outcomes of trials: which are acceptable, what counts as an error message, and limits of time and memory."""
 
 import os
 import resource
@@ -16,9 +16,9 @@ SURVIVED = ("same", "noticed", "reported", "legitimate", "n/a")
 FAILED = ("silent change", "silent loss", "traceback", "unclear sentence", "contradiction", "hang", "memory", "crash")
 
 SECONDS = 20
-"""How long a trial may take."""
+"""Time limit for a trial, in seconds."""
 GROWN_BYTES = 768 << 20
-"""By how much memory may grow in a trial."""
+"""Bytes by which memory may grow in a trial."""
 SENTENCE_CHARACTERS = 600
 
 FULL = "FAULTS_FULL_TRACEBACKS"
@@ -32,7 +32,7 @@ class HangError(BaseException):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended."""
+    """Outcome of a trial."""
 
     word: str
     detail: str = ""

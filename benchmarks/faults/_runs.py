@@ -165,4 +165,4 @@ FEEDS: dict[str, Act] = {
     "litdata": fed_by_windows,
     "mds": fed_by_windows,
 }
-"""What reads each output while a model is trained."""
+"""Feed that reads each output."""

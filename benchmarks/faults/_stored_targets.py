@@ -1,4 +1,4 @@
-"""What is read back of inputs and runs: work folder, saved indexes, ledger, outputs under their feeds, descriptions."""
+"""Targets that a run writes and reads back: work folder, saved indexes, ledger, outputs, descriptions."""
 
 import shutil
 from collections.abc import Mapping

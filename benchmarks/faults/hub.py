@@ -33,7 +33,7 @@ REQUESTS = (
 )  # fmt: skip
 STATUSES = (401, 403, 404, 413, 429, 500, 503, 504)
 ATTEMPTS = 4
-"""How many attempts have faults; those after them have none."""
+"""Attempts with faults; later ones have none."""
 MOST_ATTEMPTS = 8
 LONGEST_WAIT = 0.005
 
@@ -151,7 +151,7 @@ class PushRun(OnTheHub):
 
 
 class ReadPushed(OnTheHub):
-    """What reads a run that is on the Hub; a fault gives the same or a sentence."""
+    """Reader of a run on the Hub; with a fault it returns the same or raises an error."""
 
     repo = "me/pushed"
 

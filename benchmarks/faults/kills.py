@@ -39,7 +39,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Whole:
-    """What is known of a recipe's run without interruption."""
+    """Result of a recipe's run without interruption."""
 
     digest: str
     operations: int
@@ -49,7 +49,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Kill:
-    """How one run is killed."""
+    """Signal and moment at which a run is killed."""
 
     kind: str
     processes: int

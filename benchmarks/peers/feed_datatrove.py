@@ -1,4 +1,4 @@
-"""What feeds.py runs in an environment with datatrove: time its dataset, and say what its windows are."""
+"""Time datatrove's dataset and print its windows; feeds.py runs this where datatrove is installed."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What feeds.py runs in an environment with gpt-simple-lm: time its packed loader, and say what it delivers."""
+"""Time GPT-Simple's packed loader and print its batches; feeds.py runs this where gpt-simple-lm is installed."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What migration.py runs where datatrove lives: its pipeline, as it comes, or with our words and sentences.
+"""Run datatrove's pipeline as it is, or with our words and sentences; migration.py runs this where it is installed.
 
     python migration_datatrove.py DOCUMENTS OUT TOKENIZER own|ours own|ours
 

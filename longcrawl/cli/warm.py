@@ -30,7 +30,7 @@ SHAPES: dict[str, Sequence[Any]] = {
     "gpt-simple": [{"windows": {"max_length": 64, "overlap_size": 8}}, {"gpt-simple": {}}],
     "rectangle": [{"truncate": {"n": 64}}, {"shuffle": {"seed": 0}}, {"roll": {"seed": 0}}, {"rectangle": {}}],
 }
-"""What follows on tokens, the output last."""
+"""Stages after tokenization, and the output."""
 MADE_UP = {
     "exam.txt": documents()["text"][0].as_py(),
     "lists/porn/domains": "example1.org\n",

@@ -170,7 +170,7 @@ finally:
 
 @pytest.mark.parametrize("verb", ["funnel texts", "why texts d1", "verify texts", "stages", "sources", "outputs"])
 def test_a_small_verb_imports_nothing_heavy(work, verb):
-    """Where they are imported, these verbs take two seconds of CPU, not half a second."""
+    """With those imports these verbs take two seconds of CPU instead of half a second."""
     command = [sys.executable, "-c", IMPORTED, *verb.split()]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=work)
     assert ended.stderr == "[]\n"

@@ -35,7 +35,7 @@ HTML = [f"<main><p>{text}</p></main>" if text != "short" else "" for text in TEX
 PAGES = TABLE.append_column("html", [HTML]).drop_columns("text")
 FILES = TABLE.append_column("content", [[small_pdf(text) for text in TEXTS]]).drop_columns("text")
 RULES = dict.fromkeys((rule.name for rule in lc.text.SignalRules().rules()), None) | {"min_word_count": 50}
-"""Of all rules of the release, those for which the documents carry a signal."""
+"""Rules of the release for which the documents carry a signal."""
 MADE = {
     "attention_dependency": lc.long.AttentionDependency("tiny", span=2, first=6, device="cpu"),
     "c4_quality": lc.text.C4Quality(min_sentences=1, min_words_per_line=None),

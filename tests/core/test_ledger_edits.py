@@ -1,4 +1,4 @@
-"""What stages change in documents that stay: nothing is cut without a row that says where, by which rule, and why."""
+"""Edits of kept documents: every cut has a row with its place, rule and reason."""
 
 import json
 import random

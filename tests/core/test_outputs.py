@@ -1,4 +1,4 @@
-"""What outputs and their results are asked for, whatever their format."""
+"""Interface of outputs and their results, in every format."""
 
 import pytest
 

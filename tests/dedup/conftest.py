@@ -1,4 +1,4 @@
-"""What tests of evaluation sets share: where indexes are kept."""
+"""Fixture for tests of evaluation sets: the folder of indexes."""
 
 import pytest
 

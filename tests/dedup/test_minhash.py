@@ -144,7 +144,7 @@ def test_short_documents_are_compared_as_a_whole_and_empty_ones_kept():
 
 
 def test_one_ngram_is_compared_by_all_its_bits():
-    """Of 200,000 documents of one n-gram each, 32 bits alone would link about five pairs."""
+    """With 200,000 documents of one n-gram each, 32 bits alone would link about five pairs."""
     texts = [f"{number} b c d e" for number in range(200_000)]
     stage = MinHash(bands=1, rows=1, unit="word", max_cluster=None)
     sketches = stage.sketch(table_of(texts))

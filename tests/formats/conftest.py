@@ -1,4 +1,4 @@
-"""What the tests of formats share: documents and a tokenizer for runs, tables of documents, documents of shards."""
+"""Fixtures for tests of formats: documents and a tokenizer for runs, tables of documents, documents of shards."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What servers answer, what it means, and how long they are asked: real servers on this machine."""
+"""Responses of servers and retries, with real servers on this machine."""
 
 import email.utils
 import errno

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and what is kept of them on disk."""
+"""Compiling kernels and caching them on disk."""
 
 import ast
 import json

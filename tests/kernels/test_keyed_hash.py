@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from longcrawl.kernels.keyed_hash import KeyedOrder, keyed_hash, reached_by
 
 EIGHT = [7, 2, 4, 0, 1, 5, 3, 6]
-"""Of the first pass of windows with seed 0; a state that is kept counts on it."""
+"""Order of the first pass of windows with seed 0; stored feed states depend on it."""
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""What kernels compile to few instructions, against Python."""
+"""Intrinsics that compile to few instructions, against Python."""
 
 import numpy as np
 from hypothesis import given

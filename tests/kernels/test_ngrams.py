@@ -27,7 +27,7 @@ def naive_repetitions(words):
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=40), st.booleans())
 def test_repetitions_are_those_of_dictionaries(words, collide):
-    """Where all keys are one hash, words are told apart by their letters."""
+    """If all keys are one hash, words are compared by their letters."""
     letters = np.frombuffer("".join(words).encode(), np.uint8)
     starts = np.concatenate([[0], np.cumsum([len(word) for word in words])])
     keys = np.array([int(HASHED) + (0 if collide else WORDS.index(word)) for word in words], np.uint64)

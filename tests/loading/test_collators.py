@@ -144,7 +144,7 @@ def test_flattened_padding_is_a_piece_where_it_is_kept(batch):
 
 
 def test_attention_within_those_borders_is_that_of_documents_alone(batch, documents, torch):
-    """What the varlen kernels compute, as one dense attention per piece, and through a model with its own mask."""
+    """The varlen kernels' result, as one dense attention per piece, and through a model with its own mask."""
     model = tiny_model("llama", "sdpa")
     flat = collators.for_flash_attention(batch)
     pieces = torch.bucketize(torch.arange(flat["input_ids"].shape[1]), flat["cu_seq_lens_q"][1:], right=True)

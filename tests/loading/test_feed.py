@@ -1,4 +1,4 @@
-"""What all feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
+"""Contract of all feeds: position, state, ranks, workers and the identity of the data."""
 
 import itertools
 import json

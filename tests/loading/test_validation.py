@@ -1,4 +1,4 @@
-"""What is said of a feed before training: its problems and warnings, and configurations of gpt-simple."""
+"""Validation of a feed before training: problems, warnings, and configurations of gpt-simple."""
 
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""What the URL filter of a run dropped."""
+"""Pages that a run's URL filter dropped."""
 
 import json
 import sys

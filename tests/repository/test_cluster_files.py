@@ -1,4 +1,4 @@
-"""What docs/cluster.md sends to a cluster: the batch script of Slurm runs here, and of the Dockerfile what can."""
+"""Files that docs/cluster.md sends to a cluster: the Slurm script, and the parts of the Dockerfile that run here."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is imported is declared, what is declared is pinned in constraints.txt, and what is packaged can be imported."""
+"""Imports are declared, declared packages are pinned in constraints.txt, and packaged modules can be imported."""
 
 import ast
 import functools
@@ -28,7 +28,7 @@ NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
 IN_WORKERS = {"pypdfium2"}
 """Distributions of modules that only a worker process imports."""
 BESIDE = ("accelerate", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
-"""What .ci/run installs for the tests beside the extras."""
+"""Packages that .ci/run installs for the tests in addition to the extras."""
 
 
 def requirements() -> dict[str, list[Requirement]]:

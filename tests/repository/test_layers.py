@@ -79,7 +79,7 @@ def listed(module: str) -> set[str]:
 
 
 def test_modules_list_names_only_where_they_pass_some_on():
-    """Of all others every name without an underscore is public; ``__init__`` lists those of a package."""
+    """In all other modules every name without an underscore is public; ``__init__`` lists those of a package."""
     listing = [module for module in sorted(MODULES) if any(map(is_list_of_names, tree(module).body))]
     assert listing == [module for module in listing if listed(module)]
 

@@ -21,7 +21,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 SHORTEST = "06_buckets"
-"""What every run of the suite runs; `make notebooks` runs all."""
+"""The notebook of the suite; `make notebooks` runs all."""
 OFFLINE = "datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True\n"
 CELLS = (
     """
@@ -101,7 +101,7 @@ def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
-    """Where ``LONGCRAWL_NOTEBOOKS`` is "write", what the cells returned is stored in the notebook."""
+    """With ``LONGCRAWL_NOTEBOOKS=write`` the outputs of the cells are stored in the notebook."""
     needs(path)
     for name in ("LONGCRAWL_RELEASE", "LONGCRAWL_TOKENIZER", "LONGCRAWL_DATA", "HF_TOKEN", "MPLBACKEND"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""What tests of first recipes and of previews share: a file of texts."""
+"""Fixture for tests of first recipes and previews: a file of texts."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a dataset holds: counted file by file, equal to what is counted naively, shown in four ways."""
+"""Analysis of a dataset: counted file by file, equal to a naive count, shown in four ways."""
 
 import importlib
 import json

@@ -190,7 +190,7 @@ def test_documents_between_two_surveys_are_kept_once(recipe, whole, tmp_path, di
 
 
 def test_documents_are_those_of_runs_that_keep_them_in_each_segment(recipe, tmp_path, directory_digest):
-    """Of three surveys and a tokenizer that learns behind each other, where of one input nothing stays."""
+    """Three surveys and a trained tokenizer in a row, with one input of which no document is kept."""
     spec, again = yaml.safe_load(recipe.read_text()), tmp_path / "in"
     shutil.copytree(spec["source"]["data_dir"], again)
     copies = [json.loads(line) for line in (again / "0.jsonl").read_text().splitlines()]

@@ -162,7 +162,7 @@ def test_an_attempt_that_ends_early_takes_nothing_that_another_has_published(rec
 
 
 def test_what_a_stopped_attempt_left_goes(tmp_path):
-    """Of a part that removes and changes nothing, and of unfinished files, however their names end."""
+    """A part that removes and changes nothing, and unfinished files with any suffix."""
     (tmp_path / "0.jsonl").write_text('{"text": "kept"}\n')
     source = {"builder": "text", "data_files": str(tmp_path / "0.jsonl")}
     spec = {"longcrawl": 1, "name": "once", "source": source, "stages": [{"min_chars": {"n": 1}}]}
@@ -200,7 +200,7 @@ def write_relative_recipe(path: Path, source: dict, stages: list, **outputs: dic
 
 
 def test_relative_paths_count_from_where_the_run_was_started(started_elsewhere, tmp_path, directory_digest):
-    """Of run, source, tokenizer, lists and an earlier run, for workers that start in another folder."""
+    """Paths of run, source, tokenizer, lists and an earlier run, for workers that start in another folder."""
     (tmp_path / "raw").mkdir()
     words = ["one two three four", "five six seven eight", "mercury venus earth mars"]
     for number, text in enumerate(words):

@@ -193,7 +193,7 @@ def test_lines_of_a_member_whose_checksum_is_wrong_are_lost_and_counted(tmp_path
 
 
 def test_a_zstd_frame_that_lost_the_flag_of_its_checksum(tmp_path):
-    """What ends the frame is then no frame: the bit that is flipped in its data would go unnoticed."""
+    """The four bytes behind the frame are then no frame: the flipped bit in its data would go unnoticed."""
     parts = packed("zst")
     without_flag = flipped(parts[1], 4 * 8 + 2)
     wrong = [flipped(without_flag, bit) for bit in range(len(without_flag) * 8 - 300, len(without_flag) * 8 - 40)]

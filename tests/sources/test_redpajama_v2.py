@@ -541,7 +541,7 @@ WORDS = {"signal_rules": {"thresholds": {"min_word_count": 100, "max_top_2gram_f
 
 
 def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(shards, tmp_path, web_server):
-    """What is kept is the same, and the documents of such a shard may be gone."""
+    """The kept documents are the same, even if the documents of such a shard are missing."""
     stages = [WORDS, "listed_duplicates", {"min_words": {"n": 90}}, {"min_chars": {"n": 10}}]
     url = web_server(shards)
     longcrawl.run(recipe_of(url, tmp_path, *stages, fetch="always"), tmp_path / "all")

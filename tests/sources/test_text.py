@@ -682,7 +682,7 @@ def test_a_source_whose_only_member_is_damaged_is_one_sentence(tmp_path):
 
 
 def test_a_sentence_names_no_more_fields_than_can_be_read(tmp_path):
-    """What to set stands behind the names."""
+    """The advice follows the names."""
     fields = {f"field {number}": ["a"] for number in range(5_000)}
     pq.write_table(pa.table(fields), tmp_path / "a.parquet")
     (tmp_path / "b.jsonl").write_text(json.dumps(fields))

@@ -1,4 +1,4 @@
-"""What the tests of stages over texts share: a run of a recipe."""
+"""Fixture for tests of text stages: a run of a recipe."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -296,7 +296,7 @@ def test_without_a_tokenizer_the_argument_is_named(stage, said, monkeypatch):
 
 
 ENDS = [("</s>", "<|endoftext|>"), ("<|im_end|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|endoftext|>", "</s>")]
-"""What a tokenizer ends documents with, and what it pads with."""
+"""A tokenizer's end of text and its padding token."""
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,7 @@ def test_a_changed_description_is_not_believed(copy):
 
 @pytest.mark.parametrize("name", ["manifest.json", "parquet/parquet.json"])
 def test_descriptions_that_somebody_sealed_anew_are_one_sentence(copy, name):
-    """Of other types and without entries, each with a right SHA-256 of itself."""
+    """Descriptions with other types or missing entries, each with the right SHA-256 of itself."""
     file = copy / name
     whole, chance = json.loads(file.read_text()), random.Random(name)
     values = (None, -1, 10**20, 1 << 62, "", "../../x", [], {}, True, [[]], ["a"], {"a": 1}, "\ud800", 0.5)

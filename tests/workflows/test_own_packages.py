@@ -78,7 +78,7 @@ JsonLinesResult.token_rows = token_rows
 
 
 def test_each_of_them_is_short():
-    """Of users' code a stage, a source and an output have fewer than 60 lines each."""
+    """A user's stage, source and output have fewer than 60 lines each."""
     for code in (STAGE, SOURCE, OUTPUT):
         assert len([line for line in code.splitlines() if line.strip()]) < 60
 

@@ -1,4 +1,4 @@
-"""What tests of bucketed datasets share: files so small that some hundred documents fill several."""
+"""Fixture for tests of bucketed datasets: files so small that some hundred documents fill several."""
 
 import pytest
 

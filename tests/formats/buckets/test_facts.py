@@ -1,4 +1,4 @@
-"""What is told of a bucketed dataset: that it is whole, what a sample says, its rows, and what is left without some."""
+"""Facts of a bucketed dataset: whether it is whole, one sample's text, its rows, and removals."""
 
 import numpy as np
 import pyarrow as pa

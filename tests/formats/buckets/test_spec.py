@@ -1,4 +1,4 @@
-"""What is read of a bucketed dataset: samples in any order, of files that are as they were written."""
+"""Reading a bucketed dataset: samples in any order, from unchanged files."""
 
 import pickle
 

@@ -75,7 +75,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
 
 
 def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, tokenizer, monkeypatch, directory_digest):
-    """What only the second pass looks at may change while a run is stopped."""
+    """Settings that only the second pass reads may change while a run is stopped."""
     out = tmp_path / "out"
     with monkeypatch.context() as broken:
         broken.setattr(lc.formats.ComposedOutput, "chosen", lambda *_: 1 / 0 if (out / "work/spill").exists() else None)

@@ -1,4 +1,4 @@
-"""What holds of token shards in every format: what is written is what is read, and what cannot be is said."""
+"""Contract of every token-shard format: documents are read as written, and content it cannot hold is an error."""
 
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""What is written of documents: their ends of text, and entries of windows that overlap."""
+"""Writing documents: ends of text, and entries of overlapping windows."""
 
 import numpy as np
 import pyarrow as pa

@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).parents[1] / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
 FEEDS = ("rectangle", "packed", "buckets")
 PACKED_FIRST = [pytest.param(kind, marks=() if kind == "packed" else pytest.mark.slow) for kind in KINDS]
-"""Where all kinds assert the same of one mechanism, one of them does so in the suite."""
+"""All kinds assert the same of one mechanism, so the suite runs one of them."""
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def test_what_both_would_do_is_refused(stock, folder):
 
 
 def test_every_process_of_a_loader_asks_in_order():
-    """Of ranks and workers each has every n-th group; a last one is filled up with the first rows."""
+    """Each rank and worker has every n-th group; the last group is filled with the first rows."""
     for group, readers in itertools.product((1, 2, 3), (1, 2, 5)):
         groups = [[place % 30 for place in range(first, first + group)] for first in range(0, 30 + group, group)]
         for reader in range(readers):

@@ -1,4 +1,4 @@
-"""What tests of the Hub share: a repository of its own for each."""
+"""Fixtures for tests of the Hub: a repository for each."""
 
 import huggingface_hub
 import pytest

@@ -1,4 +1,4 @@
-"""What is asked of the Hub: its limits, and whose mistake an error is."""
+"""Hub client: the Hub's limits, and errors attributed to the user or the server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a push makes first: tokens as tables that plain `datasets` loads, and one file of a ledger instead of many."""
+"""Files that a push makes first: tables that plain `datasets` loads, and one ledger file instead of many."""
 
 import importlib.util
 import json

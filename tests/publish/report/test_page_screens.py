@@ -153,7 +153,7 @@ class Screen(NamedTuple):
     width: int
     scheme: str
     selector: str = "html"
-    """What is drawn of it."""
+    """Element of the page that is drawn."""
 
 
 SCREENS = {

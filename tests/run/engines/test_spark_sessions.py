@@ -27,7 +27,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not ha
 
 ROWS, TASKS, WORDS = 5_000_000, 2, 8
 PARTITIONS = 256
-"""Of up to 200 Spark keeps a file open for each, and sorts nothing."""
+"""Up to 200 partitions Spark keeps a file open for each and sorts nothing."""
 
 
 @pytest.fixture

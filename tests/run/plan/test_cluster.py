@@ -1,4 +1,4 @@
-"""What a plan says of a cluster: figures computed by hand, by constants that the tests set themselves."""
+"""A plan's figures for a cluster, computed by hand from constants that the tests set."""
 
 from dataclasses import replace
 from math import inf

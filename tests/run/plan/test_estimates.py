@@ -14,7 +14,7 @@ DRAWS = 30
 
 
 LEAST_INSIDE = 0.8
-"""Of nominal 0.95: a binomial of 30 draws falls below it once in 300 times."""
+"""Least share inside a nominal interval of 0.95: a binomial of 30 draws falls below it once in 300 times."""
 
 
 class _Made(Text):

@@ -1,4 +1,4 @@
-"""What a plan says of a run: exact where everything was read, else intervals that hold the truth."""
+"""A plan's figures for a run: exact if everything was read, else intervals that contain the truth."""
 
 import json
 from pathlib import Path

@@ -858,7 +858,7 @@ def test_long_members_leave_at_once_where_their_checksums_come_last(tmp_path, mo
 
 
 def test_a_record_after_damage_keeps_its_page_while_the_file_is_read_on(tmp_path):
-    """Where a member holds more than a record, what follows it is read before what was lost is noted."""
+    """If a member holds several records, those behind the damage are read before the loss is noted."""
     pages = [b"<p>%d</p>" % number * length for number, length in enumerate((1_000, 300, 300))]
     first, *others = map(response, pages)
     path = tmp_path / "a.warc.gz"
@@ -921,7 +921,7 @@ def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("each", [8, 40])
 def test_records_dropped_with_a_wrong_length_are_counted(tmp_path, pack, each):
-    """What a member holds cannot be read again, so a length that is too long takes the records behind it."""
+    """A member cannot be read again, so a length that is too long takes the records behind it."""
     path, block = tmp_path / "a.warc", answer()
     for wrong in range(1_000, 1_000 + len(response())):
         records = [response() for _ in range(40)]

@@ -1,4 +1,4 @@
-"""What tests of extraction share: that no worker of one test is there for the next."""
+"""Fixture that ends extraction workers after each test."""
 
 import pytest
 

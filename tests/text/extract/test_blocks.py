@@ -116,7 +116,7 @@ def texts(page: str) -> list[str]:
 )
 @pytest.mark.parametrize("behind", ["", " " * TESTED])
 def test_blocks_follow_the_rules_of_html(page, expected, behind):
-    """Where 64 bytes follow, as many are looked at together."""
+    """With 64 more bytes behind it, the page is read by the kernel's wide loop."""
     assert texts(page + behind) == expected
 
 

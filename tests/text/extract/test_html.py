@@ -1,4 +1,4 @@
-"""What attributes of an element say, whatever is around them."""
+"""Attributes of an element, in any surroundings."""
 
 import re
 

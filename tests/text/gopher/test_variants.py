@@ -24,7 +24,7 @@ CONTROLS = {chr(point) for point in (*range(9), *range(11, 32), *range(127, 160)
 ASCII_PUNCTUATION = {chr(point) for point in range(33, 127) if not chr(point).isalnum()}
 DATATROVE_PUNCTUATION = CONTROLS | ASCII_PUNCTUATION | set("、。「」《》（），：；？！…“”„’–—«»１►")  # noqa: RUF001  # its own
 DATATROVE_OTHERS = set("•●◦○‣⁌⁍∙◘⦾⦿‘°¢→©\N{HYPHEN BULLET}")  # noqa: RUF001  # looks like others
-"""Of either those that texts of this file are made of; `benchmarks/gopher_peers.py` compares them all."""
+"""Characters that the texts of this file are made of; `benchmarks/gopher_peers.py` compares all."""
 
 
 def share(count, of):

@@ -51,7 +51,7 @@ def archive(files: dict[str, str], *others: tarfile.TarInfo) -> bytes:
 
 @dataclass
 class Served:
-    """What a server answers: to be changed between requests."""
+    """Response of a server, changed between requests."""
 
     content: bytes
     tag: str | None = '"1"'
@@ -303,7 +303,7 @@ METADATA = {
     f"{_INFO}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     f"{_INFO}/RECORD": "",
 }
-"""What pip wants of a wheel."""
+"""Smallest wheel that pip installs."""
 IN_ARCHIVE = {"domains": "bad.example\nworse.example", "urls": "site.example/bad/\n", "../evil": "x", "other": "y"}
 
 
