@@ -31,7 +31,7 @@ from longcrawl.text import identify, rpv2
 from longcrawl.text import languages as _language_codes
 from longcrawl.text.extract import stage, structured_data
 from longcrawl.text.gopher import pages
-from longcrawl.text.pdf import lines, paragraphs, rescue, right_to_left, running_lines, tables
+from longcrawl.text.pdf import lines, paragraphs, rescue, right_to_left, running_lines, tables, words
 from longcrawl.text.refinedweb import url_filter
 
 ROOT = Path(__file__).parents[2]
@@ -326,11 +326,11 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     },
     **{
         f"longcrawl/text/pdf/{module.__name__.rpartition('.')[2]}.py:{name}": (
-            use(pattern),
+            (search if name == "_COUNTED" else use)(pattern),
             repeated(*(PDF_BYTES if module is rescue else LINES)),
         )
         for module, use in (
-            *((each, search) for each in (lines, rescue, right_to_left)),
+            *((each, search) for each in (lines, rescue, right_to_left, words)),
             *((each, match_whole) for each in (running_lines, tables)),
         )
         for name, pattern in vars(module).items()

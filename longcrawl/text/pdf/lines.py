@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT, compose_forms, right_to_left_lines
-from longcrawl.text.pdf.words import HYPHEN_MARKS, Words
+from longcrawl.text.pdf.words import HYPHEN_MARKS, Numbers, Words
 
 _COLUMN_GAP = 1.4
 """Gap between two words, in line heights, at which a line is cut: the next word may be in another column."""
@@ -25,6 +25,8 @@ _COLUMN_LINES = 3
 _LONG = 15
 """Characters of a line above which it may be part of a column."""
 _MOST_CUTS = 12
+_SHORT = 5
+"""Characters of a word that may be higher than wide in upright text."""
 
 _SPELLED = str.maketrans(
     {
@@ -41,10 +43,12 @@ _SPELLED = str.maketrans(
         "\uffff": None,
         "\x7f": None,
     }
+    | dict.fromkeys(map(chr, range(0xE000, 0xF900)))
+    | dict.fromkeys("\uf0a7\uf0b7", "\u2022")
     | {chr(code): None for code in range(32) if chr(code) not in "\t\n"}
     | dict.fromkeys(map(chr, HYPHEN_MARKS), "-")
 )
-"""Ligatures spelled out, hyphens restored, and characters without a meaning removed."""
+"""Ligatures spelled out, hyphens and Word's bullets restored, and characters without a meaning removed."""
 _TO_SPELL = re.compile(f"[{re.escape(''.join(map(chr, _SPELLED)))}]")
 _LINE = re.compile(r"[^\n]+")
 _LINE_END = re.compile("[\n" + "".join(map(chr, HYPHEN_MARKS)) + "]")
@@ -72,11 +76,47 @@ def page_lines(words: Words) -> list[Line]:
     """Return the lines of a page in reading order."""
     if not len(words.starts):
         return []
-    lines = _upright(list(_segments(words)))
+    lines = list(_segments(_upright(words)))
     if words.is_right_to_left:
         # Mirrored, so that the first column and the beginning of a line are on the left as elsewhere.
         lines = [Line(line.text, -line.right, line.bottom, -line.left, line.top) for line in lines]
     return reading_order(lines)
+
+
+def _upright(words: Words) -> Words:
+    """Turn a page whose text runs upwards, downwards or upside down.
+
+    Long words of text that runs upwards or downwards are higher than wide.
+    """
+    left, bottom, right, top = words.boxes.T
+    is_long = words.stops - words.starts > _SHORT
+    if 2 * np.count_nonzero((top - bottom > right - left)[is_long]) > np.count_nonzero(is_long):
+        turn = _turn_left if _decrease(bottom, left) else _turn_right
+    elif words.characters is None and _decrease(left, bottom):
+        return words._replace(boxes=-words.boxes[:, [2, 3, 0, 1]])
+    else:
+        return words
+    characters = words.characters
+    if characters is not None:
+        boxes = turn(characters[:, :4])
+        characters = np.concatenate([boxes, boxes[:, [0, 2]]], axis=1)
+    return words._replace(boxes=turn(words.boxes), characters=characters)
+
+
+def _decrease(places: Numbers, across: Numbers) -> bool:
+    """Return whether the places of most words in a line are before that of the last word."""
+    steps = np.diff(places)[np.abs(np.diff(across)) < _LEAST_HEIGHT]
+    return bool(2 * np.count_nonzero(steps < 0) > len(steps))
+
+
+def _turn_left(boxes: Numbers) -> Numbers:
+    left, bottom, right, top = boxes.T
+    return np.stack([-top, left, -bottom, right], axis=1)
+
+
+def _turn_right(boxes: Numbers) -> Numbers:
+    left, bottom, right, top = boxes.T
+    return np.stack([bottom, -right, top, -left], axis=1)
 
 
 def _segments(words: Words) -> Iterator[Line]:
@@ -124,30 +164,22 @@ def spelled(text: str) -> str:
     return " ".join(text.split()) if "  " in text or "\t" in text or not text.isascii() else text
 
 
-def _upright(lines: list[Line]) -> list[Line]:
-    """Turn a page whose text runs upwards, in boxes much higher than wide, by 90 degrees."""
-    long = [line for line in lines if len(line.text) > 8]
-    tall = sum([line.top - line.bottom > 2 * (line.right - line.left) for line in long])
-    if not long or tall <= 0.6 * len(long):
-        return lines
-    return [Line(line.text, line.bottom, -line.right, line.top, -line.left) for line in lines]
-
-
 def reading_order(lines: list[Line]) -> list[Line]:
-    """Return lines in the order of the file, unless they jump between columns line by line, or upwards often."""
+    """Return lines in the order of the file, unless they jump between columns, jump upwards often, or rise."""
     if len(lines) < 6:
         return lines
     # A page has about 40 lines: plain numbers are faster than arrays.
     height = median([line.top - line.bottom for line in lines])
     gutter, step = _GUTTER * height, 1.5 * height
-    beside = upwards = 0
+    beside = upwards = rising = 0
     for line, after in pairwise(lines):
         rise = after.bottom - line.bottom
+        rising += rise > 0.5 * height
         if rise > step:
             upwards += 1
         elif abs(rise) < step and (after.left - line.right > gutter or line.left - after.right > gutter):
             beside += len(line.text) > _LONG and len(after.text) > _LONG
-    if beside > 0.25 * len(lines) or upwards > 4 + 0.12 * len(lines):
+    if beside > 0.25 * len(lines) or upwards > 4 + 0.12 * len(lines) or rising > 0.5 * len(lines):
         return _cut(lines, 0)
     return lines
 

@@ -1,8 +1,10 @@
-"""Running headers, footers and page numbers, found by their density among neighbouring pages, and dotted leaders."""
+"""Running headers, footers and page numbers, found among neighbouring pages, and dotted leaders."""
 
+import math
 import re
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from longcrawl.text.pdf.lines import Line
@@ -11,15 +13,22 @@ _AROUND = 4
 """Pages before and after a page that are compared with it."""
 _LEAST = 3
 """Pages among the nine that must have a line. Over a whole document, a register would lose its entries."""
+_STEPS = (1, 2)
+"""Distances of the pages that must have a line: a header is on each of them, or on left or right ones."""
 _BAND = 0.14
 """Share of the height of the text in which running lines are, at the top and at the bottom."""
 _OUTERMOST = 3
-"""Heights from the top and from the bottom at which running lines are."""
+"""Rows from the top and from the bottom that may be running lines."""
 _NEAR = 3
 """Points by which the height of a running line may differ."""
+_LEAST_CELLS = 4
+"""Lines in a row, such as the cells of a table, from which on a row is removed as a whole or not at all."""
 _LONGEST = 120
-_FOLDED = re.compile(r"\d+|\b[ivxlc]+\b")
+_MOST_NUMBERS = 6
+"""Numbers of a line that are compared with the numbers of the pages."""
+_COUNTED = re.compile(r"(?<!\d)\d{1,4}(?!\d)|\b[ivxlc]{1,7}\b")
 _NUMBER = re.compile(r"\W*(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von|de|sur|из)\s*\d{1,4})?\W*", re.IGNORECASE)
+_ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 _LEAST_LEADERS = 4
 _LEADERS = ".·…"
@@ -27,18 +36,27 @@ _ENDS_ENTRY = frozenset("0123456789ivxlc.·…")
 _LEAST_ENTRIES = 3
 """Entries with leaders on a page whose other page numbers also belong to a table of contents."""
 
-Key = tuple[str, bool, int]
-"""Text with folded numbers, whether it is in the upper half, and the height in units of :data:`_NEAR`."""
+
+class _Edge(NamedTuple):
+    """A line near the top or the bottom of a page."""
+
+    number: int
+    """Place among the lines of the page."""
+    bottom: float
+    text: str
+    """Text without case and spaces; empty for a number alone."""
+    counted: list[str]
+    """The text with one of its numbers replaced by the distance to the number of the page, for each number."""
 
 
 class _Seen(NamedTuple):
-    """A page with the keys of its outermost lines."""
+    """A page with the lines near its edges."""
 
     lines: list[Line]
-    keys: dict[int, Key]
-    """Key by line number."""
-    known: frozenset[Key]
-    """Keys that lines of other pages may match."""
+    sides: list[list[list[_Edge]]]
+    """Rows from the top inwards, and rows from the bottom inwards."""
+    heights: dict[str, list[float]]
+    """Bottoms of the lines with a text, or with a counted one."""
 
 
 class Cleared(NamedTuple):
@@ -50,20 +68,25 @@ class Cleared(NamedTuple):
 
 
 class RunningLines:
-    """Window of nine pages: a page is returned without its running lines when the four pages after it were added."""
+    """Window of nine pages: a page is returned without its running lines when the four pages after it were added.
+
+    A line near an edge is a running line if equal lines are at the same height on three of the nine pages, one after
+    the other or on every second page. Numbers in it must be equal, or one of them must count with the pages; then any
+    three of the nine are enough, and a number alone may be at any height. Rows are removed from the edge inwards, up to
+    the first line that is not repeated.
+    """
 
     def __init__(self, pages: int) -> None:
         self._least = _LEAST if pages > 2 else 2
         self._window: deque[_Seen] = deque()
-        self._density: Counter[Key] = Counter()
+        self._added = 0
         self._next = 0
         """Place in the window of the page to return next."""
 
     def add(self, lines: list[Line]) -> Iterator[Cleared]:
         """Add a page; yield the pages that are finished."""
-        seen = _outermost(lines)
-        self._window.append(seen)
-        self._density.update(seen.known)
+        self._window.append(_outermost(lines, self._added))
+        self._added += 1
         if len(self._window) - self._next > _AROUND:
             yield self._finish()
 
@@ -74,19 +97,52 @@ class RunningLines:
 
     def _finish(self) -> Cleared:
         page = self._window[self._next]
-        drop = {number: key for number, key in page.keys.items() if self._density[key] >= self._least}
+        drop = {edge.number: edge for rows in page.sides for edge in self._repeated(rows)}
+        if len(drop) == len(page.lines) >= max([len(seen.lines) for seen in self._window]):
+            # Pages of nothing else are content, such as forms; a page with fewer lines than others is blank.
+            drop = {number: edge for number, edge in drop.items() if not edge.text}
         if self._next < _AROUND:
             self._next += 1
         else:
-            self._density.subtract(self._window.popleft().known)
-            if len(self._density) > 1000:
-                self._density = +self._density
+            self._window.popleft()
         cleared = without_leaders([line for number, line in enumerate(page.lines) if number not in drop])
         removed = [
-            ("page_number" if key == ("0", key[1], 0) else "running_line", page.lines[number].text)
-            for number, key in drop.items()
+            ("running_line" if edge.text else "page_number", page.lines[number].text) for number, edge in drop.items()
         ]
         return cleared._replace(removed=removed + cleared.removed)
+
+    def _repeated(self, rows: list[list[_Edge]]) -> Iterator[_Edge]:
+        """Yield the running lines of rows that are given from the edge inwards."""
+        for row in rows:
+            found = [edge for edge in row if self._is_counted(edge) or self._is_repeated(edge)]
+            if len(found) == len(row) or len(row) < _LEAST_CELLS:
+                yield from found
+            if len(found) < len(row):
+                return
+
+    def _is_counted(self, edge: _Edge) -> bool:
+        """Return whether a number of the line counts with the pages."""
+        return any(self._pages_with(key, edge).count(True) >= self._least for key in edge.counted)
+
+    def _is_repeated(self, edge: _Edge) -> bool:
+        """Return whether neighbouring pages have the line."""
+        if not edge.text:
+            return False
+        has = self._pages_with(edge.text, edge)
+        spans = ((step, step * (self._least - 1)) for step in _STEPS)
+        return any(
+            all(has[first : first + span + 1 : step])
+            for step, span in spans
+            for first in range(max(0, self._next - span), min(self._next, len(has) - 1 - span) + 1)
+            if (self._next - first) % step == 0
+        )
+
+    def _pages_with(self, key: str, edge: _Edge) -> list[bool]:
+        """Return whether each page of the window has a text, at the height of the line unless it is a number alone."""
+        found = (page.heights.get(key, ()) for page in self._window)
+        if not edge.text:
+            return [bool(bottoms) for bottoms in found]
+        return [any(abs(bottom - edge.bottom) <= _NEAR for bottom in bottoms) for bottoms in found]
 
 
 def without_leaders(lines: list[Line]) -> Cleared:
@@ -123,30 +179,56 @@ def _before_leaders(text: str) -> str | None:
     return title if is_entry and sum(map(dots[len(title) :].count, _LEADERS)) >= _LEAST_LEADERS else None
 
 
-def _outermost(lines: list[Line]) -> _Seen:
+def _outermost(lines: list[Line], page: int) -> _Seen:
     if not lines:
-        return _Seen(lines, {}, frozenset())
+        return _Seen(lines, [], {})
     top, bottom = max([line.top for line in lines]), min([line.bottom for line in lines])
-    band, middle = _BAND * max(1.0, top - bottom), (top + bottom) / 2
-    rounded = [round(line.bottom) for line in lines]
-    heights = sorted(set(rounded))
-    ends = {*heights[:_OUTERMOST], *heights[-_OUTERMOST:]}
-    keys: dict[int, Key] = {}
-    known: set[Key] = set()
-    for number, height in enumerate(rounded):
-        if height not in ends:
-            continue
+    band = _BAND * max(1.0, top - bottom)
+    upwards = sorted(range(len(lines)), key=[line.bottom for line in lines].__getitem__)
+    upper = takewhile(lambda number: lines[number].top > top - band, reversed(upwards))
+    lower = takewhile(lambda number: lines[number].bottom < bottom + band, upwards)
+    sides = [_rows(lines, upper, page), _rows(lines, lower, page)]
+    heights: dict[str, list[float]] = defaultdict(list)
+    for edge in chain.from_iterable(chain.from_iterable(sides)):
+        for key in [edge.text, *edge.counted]:
+            heights[key].append(edge.bottom)
+    return _Seen(lines, sides, dict(heights))
+
+
+def _rows(lines: list[Line], numbers: Iterable[int], page: int) -> list[list[_Edge]]:
+    """Return the first rows of lines that are given by height."""
+    rows: list[list[_Edge]] = []
+    last = math.inf
+    for number in numbers:
         line = lines[number]
-        if not (line.bottom > top - band or line.top < bottom + band):
-            continue
-        is_upper = line.bottom > middle
-        if _NUMBER.fullmatch(line.text):
-            key = ("0", is_upper, 0)
-        elif folded := _FOLDED.sub("0", line.text.lower()).replace(" ", "")[:_LONGEST]:
-            key = (folded, is_upper, round(line.bottom / _NEAR))
-            known.add((folded, is_upper, key[2] + 1))
-        else:
-            continue
-        keys[number] = key
-        known.add(key)
-    return _Seen(lines, keys, frozenset(known))
+        if abs(line.bottom - last) > _NEAR:
+            if len(rows) == _OUTERMOST:
+                break
+            rows.append([])
+        last = line.bottom
+        rows[-1].append(_edge(number, line, page))
+    return rows
+
+
+def _edge(number: int, line: Line, page: int) -> _Edge:
+    text = line.text.lower()
+    numbers = list(_COUNTED.finditer(text))
+    if numbers and _NUMBER.fullmatch(text):
+        return _Edge(number, line.bottom, "", [f"\0{_value(numbers[0][0]) - page}"])
+    counted = [
+        f"{text[: found.start()]}\0{_value(found[0]) - page}\0{text[found.end() :]}"
+        for found in numbers[:_MOST_NUMBERS]
+    ]
+    return _Edge(number, line.bottom, _folded(text), list(map(_folded, counted)))
+
+
+def _folded(text: str) -> str:
+    return text.replace(" ", "")[:_LONGEST]
+
+
+def _value(number: str) -> int:
+    """Return the value of a decimal or a Roman number."""
+    if number.isdecimal():
+        return int(number)
+    values = [_ROMAN[letter] for letter in number]
+    return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))

@@ -5,6 +5,7 @@ damaged file can crash PDFium; it is not thread-safe.
 """
 
 import ctypes
+import re
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ Numbers = npt.NDArray[np.float32]
 MOST_CHARACTERS = 2_000_000
 """Characters of a page above which it counts as failed: a page of a book has 3,000, the densest tables 50,000."""
 _FEW = 10
-"""Characters below which a page has no text of its own."""
+"""Characters below which a page with an image or outlines is a scan with a page number."""
 _FEW_BESIDE_IMAGE = 100
 """Characters below which a page that is mostly image is a scan with a stamp or a page number."""
 _SAMPLES = 64
@@ -45,6 +46,15 @@ _COMBINING = dict(
 )
 """Combining forms of accents, which some fonts, such as TeX's older ones, draw over a letter."""
 _WITH_DOT = {"\u0131": "i", "\u0237": "j"}
+_LIGATURES = dict(
+    zip(
+        "\x02\x03\x0b\x0c\x0e\x0f\x1b\x1c\x1d\x1e\x1f",
+        "\ufb01\ufb02\ufb00\ufb01\ufb03\ufb04\ufb00\ufb01\ufb02\ufb03\ufb04",
+        strict=True,
+    )
+)
+"""Ligatures by their codes in TeX's encodings 8r, OT1 and T1, which PDFium returns if a font has no map."""
+_MAY_BE_LIGATURE = re.compile(f"[{''.join(_LIGATURES)}]")
 _BAD_CHARACTERS = 0.05
 _MAP_ERRORS = 0.3
 _HIDDEN = 3
@@ -117,6 +127,7 @@ def pointer(handle: Any) -> Any:
 _get_text = bulk(pdfium.FPDFText_GetText, ctypes.c_int)
 _loose_box = bulk(pdfium.FPDFText_GetLooseCharBox)
 _ink_box = bulk(pdfium.FPDFText_GetCharBox, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *[ctypes.c_void_p] * 4)
+_is_hyphen = bulk(pdfium.FPDFText_IsHyphen, ctypes.c_int)
 _map_error = bulk(pdfium.FPDFText_HasUnicodeMapError, ctypes.c_int)
 _unicode = bulk(pdfium.FPDFText_GetUnicode, ctypes.c_uint)
 _is_generated = bulk(pdfium.FPDFText_IsGenerated, ctypes.c_int)
@@ -159,16 +170,19 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
         return Page("failed", None)
     handle = pointer(characters)
     text, classes = _text(handle, max(count, 0))
+    text = _with_ligatures(text, classes, handle)
     inked = classes != _SPACE
     ink = int(np.count_nonzero(inked))
     errors, hidden = _sampled(handle, np.flatnonzero(inked))
-    if ink >= _FEW and (np.count_nonzero(classes == _BAD) > _BAD_CHARACTERS * count or errors > _MAP_ERRORS):
+    if np.count_nonzero(classes == _BAD) > _BAD_CHARACTERS * count or errors > _MAP_ERRORS:
         return Page("garbled", None)
     is_hidden = hidden > 0.5 and hidden_text != "keep"
     if ink < _FEW_BESIDE_IMAGE or is_hidden:
         others = find_ink(page)
-        if ink < _FEW:
-            return Page("scan" if others.images >= 0.05 or others.has_outlines else "blank", None)
+        if ink < _FEW and (others.images >= 0.05 or others.has_outlines):
+            return Page("scan", None)
+        if not ink:
+            return Page("blank", None)
         if others.images > 0.5 and (ink < _FEW_BESIDE_IMAGE or is_hidden):
             return Page("scan", None)
     return Page("text", _words(_with_accents(text, classes, handle), classes, handle))
@@ -192,6 +206,23 @@ def _join_surrogates(codes: npt.NDArray[np.uint32]) -> None:
     first = np.flatnonzero((codes[:-1] >> 10 == 0xD800 >> 10) & (codes[1:] >> 10 == 0xDC00 >> 10))
     codes[first] = 0x10000 + ((codes[first] & 0x3FF) << 10) + (codes[first + 1] & 0x3FF)
     codes[first + 1] = 0xFFFF
+
+
+def _with_ligatures(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> str:
+    """Replace the codes of ligatures; a hyphen mark that stands for neither is a bad character."""
+    if not any(map(text.__contains__, _LIGATURES)):
+        return text
+    characters = list(text)
+    for found in _MAY_BE_LIGATURE.finditer(text):
+        place, code = found.start(), found[0]
+        is_mark = classes[place] == _MARK
+        if is_mark and _is_hyphen(handle, place) == 1:
+            continue
+        if text[place + 1 : place + 2].islower() and _map_error(handle, place) == 1:
+            characters[place], classes[place] = _LIGATURES[code], 0
+        elif is_mark:
+            characters[place], classes[place] = "\0", _BAD
+    return "".join(characters)
 
 
 def _with_accents(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> str:

@@ -70,6 +70,7 @@ def test_a_mark_of_a_hyphen_begins_a_line():
         ("\x00con\x1ftrol\x7f", "control"),
         ("two  spaces\tand", "two spaces and"),
         ("soft\u00ad", "soft\u00ad"),
+        ("\uf0b7 item \ue123", "\u2022 item"),
         ("plain", "plain"),
     ],
 )
@@ -108,13 +109,14 @@ def test_lines_written_from_the_bottom_are_read_from_the_top():
     assert reading_order(lines[::-1]) == lines
 
 
-def test_text_that_runs_upwards_is_turned():
-    words = ["upwards", "running", "text"]
-    text = " ".join(words)
-    starts = np.array([text.index(word) for word in words])
-    boxes = np.array([(100, 50 + 60 * number, 110, 100 + 60 * number) for number in range(3)], np.float32)
-    (line,) = page_lines(Words(text, starts, starts + [len(word) for word in words], boxes, None))
-    assert (line.text, line.left, line.right, line.height) == (text, 50, 220, 10)
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+def test_turned_text_is_read_as_upright_text(angle):
+    plain = words_of(sentence("a margin of several words", 52, 100), sentence("beside a printed column", 52, 88))
+    x0, y0, x1, y1 = plain.boxes.T
+    turned = {0: [x0, y0, x1, y1], 90: [-y1, x0, -y0, x1], 180: [-x1, -y1, -x0, -y0], 270: [y0, -x1, y1, -x0]}
+    lines = page_lines(plain._replace(boxes=np.stack(turned[angle], axis=1)))
+    assert lines == page_lines(plain)
+    assert texts(lines) == ["a margin of several words", "beside a printed column"]
 
 
 def test_a_right_to_left_line_is_ordered_by_its_characters():
@@ -140,6 +142,8 @@ def test_on_a_right_to_left_page_the_right_column_is_first():
     left, bottom = edges.T.astype(np.float32)
     boxes = np.stack([left, bottom, left + 5, bottom + 10, left, left + 5], axis=1)
     starts = np.arange(0, len(text), size)
-    found = page_lines(Words(text, starts, starts + size - 3, boxes[starts, :4], boxes))
+    words = boxes[starts, :4]
+    words[:, 0] -= 5 * (size - 3)
+    found = page_lines(Words(text, starts, starts + size - 3, words, boxes))
     assert "".join(line.text[-1] for line in found) == "r" * 8 + "l" * 8
     assert all(line.left == -(lefts["right"] + 5.0 * size + 5) for line in found[:8])

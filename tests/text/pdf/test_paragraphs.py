@@ -44,7 +44,7 @@ def test_another_size_begins_a_line():
     assert pages_of(lines_of("A heading") + lines_of("small", top=688, size=7)) == ["A heading\nsmall"]
 
 
-@pytest.mark.parametrize("marker", ["• item", "1. item", "(12) item", "\u2013 item"])
+@pytest.mark.parametrize("marker", ["• item", "1. item", "(12) item", "b) item", "\u2013 item"])
 def test_list_items_begin_a_line(marker):
     assert text_of("a full line", marker) == f"a full line\n{marker}"
 

@@ -329,12 +329,23 @@ def test_it_works_in_a_crawl(book, scan):
 
 
 def test_what_is_not_in_the_text_is_in_the_ledger_of_edits(make_pdf, paragraph, scan):
-    contents = [[(50, 780, "Report"), (50, 700, f"Chapter {word} ......... 5"), (50, 20, "7")] for word in "abc"]
-    files = table(make_pdf(*contents, *[paragraph(4, name="p")] * 3, scan))
+    contents = [
+        [(50, 780, "Report"), (50, 700, f"Chapter {word} ......... 5"), (50, 20, str(page))]
+        for page, word in enumerate("abc", 7)
+    ]
+    files = table(make_pdf(*contents, *[paragraph(4, name=name * 4) for name in "pqr"], scan))
     crawl = lc.Crawl(files) | ExtractPdf(on_scanned="drop") | lc.text.MinChars(n=1)
     rows = [(row["page"], row["rule"], row["text"], row["start"], row["end"]) for row in crawl.edits.to_pylist()]
-    one = [("running_line", "Report", 0, 6), ("page_number", "7", 0, 1), ("leaders", " ......... 5", 0, 12)]
-    assert rows == [(page, *each) for page in (1, 2, 3) for each in one] + [(7, "scanned_page", None, 0, 0)]
+    expected = [
+        (page, *each)
+        for page in (1, 2, 3)
+        for each in [
+            ("running_line", "Report", 0, 6),
+            ("page_number", str(page + 6), 0, 1),
+            ("leaders", " ......... 5", 0, 12),
+        ]
+    ]
+    assert rows == [*expected, (7, "scanned_page", None, 0, 0)]
     assert str(crawl.why("0")).startswith(
         "0: kept\n  extract_pdf changed 10 places, 57 characters cut: running_line on page 1 'Report'; "
     )

@@ -116,6 +116,19 @@ def test_a_page_of_too_many_characters_fails(make_pdf, paragraph, monkeypatch):
     assert read(make_pdf([(50, 700, "Just a short line.")])).kind == "text"
 
 
+def test_a_page_of_a_few_characters_is_text_unless_it_has_an_image(make_pdf, scan):
+    title = b"BT /F 10 Tf 50 700 Td (Part II) Tj ET"
+    data = make_pdf(title, scan + b" " + title, b"0 0 m 9 9 l S")
+    assert [read(data, number=number).kind for number in range(3)] == ["text", "scan", "blank"]
+
+
+def test_codes_of_ligatures_are_no_hyphens(make_pdf):
+    """Fonts of a cut file may lack a map; U+0002 is also what PDFium writes for a hyphen at the end of a line."""
+    words = read(make_pdf([(50, 700, "modi\x02ed and \x03at exam-"), (50, 688, "ples are de\x0cned")])).words
+    assert words is not None
+    assert [line.text for line in page_lines(words)] == ["modified and flat exam-", "ples are defined"]
+
+
 @pytest.mark.parametrize("number", [1, 99])
 def test_a_page_that_does_not_exist_fails(make_pdf, number):
     assert read(make_pdf([(50, 700, "The only page.")]), number=number) == Page("failed", None)
