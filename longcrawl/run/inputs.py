@@ -42,6 +42,7 @@ from longcrawl.io.files import PARTIAL, is_there, names_in
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
+from longcrawl.run.checkpoints import CHECKPOINTS
 from longcrawl.run.divide import DIVIDED
 from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK
 from longcrawl.run.part import (
@@ -470,7 +471,7 @@ def pin_inputs(
     if versions:
         now["libraries"] = versions
     if listed is None or listed.content != now:
-        for made in (IDS, DIVIDED):
+        for made in (IDS, DIVIDED, CHECKPOINTS):
             stored.remove(folder / WORK / made)
     Marker(pinned, now, {}).write()
 

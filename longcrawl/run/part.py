@@ -48,6 +48,7 @@ from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker, resolved
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.analysis import Lengths
+from longcrawl.run.checkpoints import CHECKPOINTS, Checkpoints, Made
 from longcrawl.run.divide import check_same, known_inputs
 from longcrawl.run.manifest import INPUTS, WORK
 from longcrawl.run.recipe import Recipe
@@ -537,6 +538,32 @@ class Tally:
         if gone.num_rows:
             self.ledger.append(gone)
 
+    def add(self, made: Made) -> Sequence[pa.Table]:
+        """Add the tally and edits that :meth:`made` returned about other documents, and return its other tables."""
+        for values in made.counts["rows"]:
+            self.note(FunnelRow.from_dict(values), ledger.LEDGER_SCHEMA.empty_table())
+        for label, seconds in made.counts["seconds"].items():
+            self.clock.seconds[label] += seconds
+        tables = iter(made.tables)
+        self.ledger += islice(tables, made.counts["ledger"])
+        for edits in islice(tables, made.counts["edits"]):
+            if self.keep_edits is not None:
+                self.keep_edits(edits)
+        for queue, count in made.counts["queued"].items():
+            self.queued[queue] += islice(tables, count)
+        return [*tables]
+
+    def made(self, edits: Sequence[pa.Table], tables: Sequence[pa.Table]) -> Made:
+        """Return this tally, the edits of its documents, and other tables as plain values and tables."""
+        counts = {
+            "rows": [row.as_dict() for row in self.rows.values()],
+            "seconds": dict(self.clock.seconds),
+            "ledger": len(self.ledger),
+            "edits": len(edits),
+            "queued": {queue: len(rows) for queue, rows in self.queued.items()},
+        }
+        return Made(counts, [*self.ledger, *edits, *(each for rows in self.queued.values() for each in rows), *tables])
+
     def table(self) -> pa.Table:
         """Return all entries in the order in which documents were removed."""
         return pa.concat_tables(self.ledger) if self.ledger else ledger.LEDGER_SCHEMA.empty_table()
@@ -627,6 +654,11 @@ class PartTask:
         """The path of the marker with this part's counts, written when it is done."""
         return part_marker(self.folder / WORK, self.segment.number, self.number)
 
+    @property
+    def checkpoints(self) -> Path:
+        """The path of the folder of checkpoints of this part, removed when it is done."""
+        return self.folder / WORK / CHECKPOINTS / f"{self.segment.number}-{self.number:05d}"
+
 
 def run_part(task: PartTask) -> dict[str, Any]:
     """Run one part and return its counts: documents read, in and out of each stage, broken files, skipped records.
@@ -679,7 +711,8 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     owners: list[str] = []
     read = _Counted(_input(task, bad_files, owners), clock, task.hashes_ids)
     first = _first_of_ids(task, read, tally) if task.keeps_first else read
-    kept = run_fused([*_applied(task), *task.segment.stages], first, tally)
+    checkpoints = Checkpoints(task.checkpoints)
+    made = _run_stages(task, first, tally, checkpoints)
     rows = None
     with ExitStack() as input_files:
         known = [] if task.segment.number else known_inputs(task.divided, task.part)
@@ -689,9 +722,9 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                 tally.keep_edits = add_edits
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
-                    task.writer.spill(without_content(kept), work / SPILL, task.number)
+                    task.writer.spill(without_content(kept for kept, *_ in made), work / SPILL, task.number)
                 else:
-                    rows = _keep(kept, task)
+                    rows = _keep(made, task)
             _write_rows(tally.table(), removals)
             for queue in QUEUES:
                 _write_rows(pa.concat_tables([SCHEMA.empty_table(), *tally.queued[queue]]), task.folder / queue / name)
@@ -722,7 +755,28 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         counts |= {"inputs": [file.marked() for file in inputs], "bytes": local_bytes(task.part)}
         counts |= {} if read.characters is None else {"lengths": read.lengths.as_dict()}
     Marker(task.marker, counts, marked).write()
+    checkpoints.remove()
     return counts
+
+
+def _run_stages(
+    task: PartTask, tables: Iterable[pa.Table], tally: Tally, checkpoints: Checkpoints
+) -> Iterator[Sequence[pa.Table]]:
+    """Yield the documents that the stages keep of each table, and their sketch if a survey follows."""
+    stages, survey = [*_applied(task), *task.segment.stages], task.segment.survey
+    if not stages and survey is None:
+        yield from ([table] for table in tables)
+        return
+    for table in tables:
+        if (made := checkpoints.find(table)) is None:
+            edits = list[pa.Table]()
+            own = Tally(keep_edits=edits.append)
+            (kept,) = run_fused(stages, [table], own)
+            sketches = [] if survey is None else [survey.sketch(kept)]
+            made = own.made(edits, [*([kept] if stages else []), *sketches])
+            checkpoints.add(table, made)
+        results = tally.add(made)
+        yield results if stages else [table, *results]
 
 
 def _write_rows(rows: pa.Table, file: Path) -> None:
@@ -824,18 +878,17 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     return [(label, WithSpans(survey, Spans(read_table(file))))]
 
 
-def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
+def _keep(made: Iterable[Sequence[pa.Table]], task: PartTask) -> int:
     """Write survivors, unless they are stored already, and sketches for a following survey; return the row count."""
-    rows, survey = 0, task.segment.survey
+    rows = 0
     with ExitStack() as files:
         writers: list[Any] = []
-        for table in kept:
-            tables = [table] if task.segment.keeps_documents else []
-            tables += [] if survey is None else [survey.sketch(table)]
+        for kept, *sketch in made:
+            tables = [kept, *sketch] if task.segment.keeps_documents else sketch
             if not writers:
                 pairs = zip(_written(task), tables, strict=True)
                 writers = [files.enter_context(table_writer(path, each.schema)) for path, each in pairs]
             for writer, each in zip(writers, tables, strict=True):
                 writer.write_table(each)
-            rows += table.num_rows
+            rows += kept.num_rows
     return rows

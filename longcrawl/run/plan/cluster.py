@@ -43,7 +43,7 @@ CONSTANTS = {
     "passage_bytes": 1.0,  # a character
     "related_bytes": 350.0,
     "layout_bytes": 10.0,  # a document
-    "file_requests": 27.0,  # of a file and segment, to an object store
+    "file_requests": 29.0,  # of a file and segment, to an object store
 }
 """Costs of an engine's tasks and exchanges, which a plan cannot measure; docs/plan.md has them with their sources."""
 

@@ -1,0 +1,127 @@
+"""Checkpoints of a part that takes long: what its stages made of some tables, for the next attempt at the part.
+
+A stage works table by table, so what it makes is found again by the SHA-256 of the table that it was given. Nothing
+else has to agree: an input that was changed has other tables, and several attempts may write at the same time. An
+attempt reads its input from the beginning, and runs its stages on the tables that no checkpoint has.
+"""
+
+import hashlib
+import io
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+
+from longcrawl.io.files import names_in, remove, whole_file
+from longcrawl.io.structured import DamagedWorkError, Marker
+
+CHECKPOINTS = "checkpoints"
+"""Folder in ``work`` for the checkpoints of each part."""
+SECONDS = 10.0
+"""Seconds before the first checkpoint of an attempt and between two: shorter parts write none."""
+HELD = 64 << 20
+"""Bytes of tables after which a checkpoint is written earlier."""
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class Made(NamedTuple):
+    """What the stages of a part made of one table."""
+
+    counts: dict[str, Any]
+    """JSON-ready values."""
+    tables: Sequence[pa.Table]
+
+
+class Checkpoints:
+    """The checkpoints of one part in a folder of its own, read and written by one attempt."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._saved = time.monotonic()
+        self._is_due = False
+        self._waiting: list[tuple[str, Made]] = []
+        names = (name for name in names_in(folder) if name.endswith(".json"))
+        self._markers = [marker for marker in Marker.read_all(folder / name for name in sorted(names)) if marker]
+        self._places = {key: marker for marker in self._markers for key in marker.content["made_of"]}
+        self._open: dict[str, Made] = {}
+        """All of the checkpoint that was read last, by the SHA-256 of the table."""
+
+    def find(self, table: pa.Table) -> Made | None:
+        """Return what an earlier attempt made of a table, or None if it has to be made."""
+        if not self._places:
+            return None
+        key = _key(table)
+        if key in self._places and key not in self._open:
+            self._open = {}
+            with suppress(DamagedWorkError):  # it is made again
+                self._open = _read(self._places[key])
+        return self._open.get(key)
+
+    def add(self, table: pa.Table, made: Made) -> None:
+        """Keep what was made of a table for the next checkpoint, unless the attempt has only just begun."""
+        waits = time.monotonic() - self._saved
+        if self._is_due:
+            self._waiting.append((_key(table), made))
+            held = sum(each.nbytes for _, one in self._waiting for each in one.tables)
+            if waits >= SECONDS or held >= HELD:
+                self._write()
+        elif waits >= SECONDS:
+            self._is_due, self._saved = True, time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the checkpoints of a part that is done."""
+        if self._markers:
+            with suppress(OSError):  # another attempt may write one
+                remove(self._folder)
+
+    def _write(self) -> None:
+        with suppress(FileNotFoundError):  # another attempt may be done, and have removed the folder
+            self._write_waiting()
+        self._waiting, self._saved = [], time.monotonic()
+
+    def _write_waiting(self) -> None:
+        file = self._folder / f"{uuid4().hex}.arrows"
+        with whole_file(file) as beside, pa.OSFile(str(beside), "wb") as opened:
+            for each in (table for _, made in self._waiting for table in made.tables):
+                with pa.ipc.new_stream(opened, each.schema, options=_OPTIONS) as stream:
+                    stream.write_table(each)
+        counts = [{"tables": len(made.tables), **made.counts} for _, made in self._waiting]
+        content = {"made_of": [key for key, _ in self._waiting], "counts": counts}
+        marker = Marker(file.with_suffix(".json"), content, Marker.entries(file, [file]))
+        marker.write()
+        self._markers.append(marker)
+
+
+def _read(marker: Marker) -> dict[str, Made]:
+    file = marker.path.with_suffix(".arrows")
+    marker.check(file)
+    with pa.memory_map(str(file)) as opened:
+        return {
+            key: Made(counts, [pa.ipc.open_stream(opened).read_all() for _ in range(counts["tables"])])
+            for key, counts in zip(marker.content["made_of"], marker.content["counts"], strict=True)
+        }
+
+
+class _Digest(io.RawIOBase):
+    """A file that only computes the SHA-256 of what is written."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        return len(data)
+
+
+def _key(table: pa.Table) -> str:
+    digest = _Digest()
+    with pa.ipc.new_stream(digest, table.schema) as stream:
+        stream.write_table(table)
+    return digest.sha256.hexdigest()
