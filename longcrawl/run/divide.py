@@ -19,8 +19,8 @@ LARGE = 64 << 20
 """Smallest file that is divided, in bytes."""
 SECTION = 32 << 20
 """Bytes of decompressed data after which a section ends; the slowest stages take about 30 s for them."""
-FEW = 64
-"""Largest number of parts of which compressed files are divided: more keep processes busy without the cost."""
+FEW = 256
+"""Largest number of parts of which compressed files are divided: more keep 64 processes busy without the cost."""
 MOST = 4_096
 """Number of sections up to which they have that size; of more data, each has a larger share."""
 DIVIDED = "divided"
@@ -65,16 +65,23 @@ def divide(task: DivideTask) -> dict[str, Any]:
 
 
 def divided_parts(
-    parts: Sequence[Part], tasks: Sequence[DivideTask], found: Sequence[Mapping[str, Any]]
-) -> tuple[list[Part], list[Path | None]]:
-    """Return the parts of a run, with each divided one as its sections, and the marker of the division of each."""
+    parts: Sequence[Part],
+    tasks: Sequence[DivideTask],
+    found: Sequence[Mapping[str, Any]],
+    groups: Sequence[Sequence[int]] = (),
+) -> tuple[list[Part], list[Path | None], list[list[int]]]:
+    """Return the parts of a run, with each divided one as its sections, and the marker of the division of each.
+
+    ``groups`` are numbers of parts, and returned with the numbers of their sections.
+    """
     divided = {
         task.part.name: (task.marker, [_restored(task.marker, each) for each in counts["sections"]])
         for task, counts in zip(tasks, found, strict=True)
         if len(counts["sections"]) > 1
     }
-    every, markers = list[Part](), list[Path | None]()
+    every, markers, numbers = list[Part](), list[Path | None](), list[range]()
     for part in parts:
+        first = len(every)
         if part.name in divided:
             marker, sections = divided[part.name]
             every += [replace(part, section=each) for each in sections]
@@ -82,7 +89,8 @@ def divided_parts(
         else:
             every.append(part)
             markers.append(None)
-    return every, markers
+        numbers.append(range(first, len(every)))
+    return every, markers, [[number for part in group for number in numbers[part]] for group in groups]
 
 
 def _restored(marker: Path, values: Mapping[str, Any]) -> Section:

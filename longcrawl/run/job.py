@@ -195,7 +195,7 @@ class _Job:
         files.remove_partial(self.folder, IDLE)
         fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
         sizes = [part.local_bytes(each) for each in self.whole]
-        to_divide = divide.divide_tasks(self.work, self.source, self.whole, sizes) if self.recipe.parts == 1 else []
+        to_divide = divide.divide_tasks(self.work, self.source, self.whole, sizes)
         divided = {task.part.name: task.size for task in to_divide}
         inputs.pin_inputs(self.folder, self.recipe, self.whole, divided, fingerprints, used)
         self._divide(to_divide)
@@ -234,8 +234,7 @@ class _Job:
             given = self.folder, divide.divide, tasks, markers, self.engine
             found = segments.do_once(*given, "divide", "files", sizes=sizes, progress="bytes")
             cost.disk = files.folder_bytes(self.work / divide.DIVIDED)
-        self.parts, self.divided = divide.divided_parts(self.whole, tasks, found)
-        self.groups = segments.group_inputs(len(self.parts), self.recipe.parts)
+        self.parts, self.divided, self.groups = divide.divided_parts(self.whole, tasks, found, self.groups)
         self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
 
     def _run_stages(self) -> Writer:

@@ -208,9 +208,17 @@ def test_of_many_files_the_compressed_ones_are_whole(folder, tmp_path, small, mo
         assert [task.part.name[0] for task in tasks] == list(names)
 
 
-def test_parts_that_decide_what_is_compared_are_whole(folder, tmp_path, small):
-    lc.run(recipe(folder, "null", "skip", "parts=2"), tmp_path / "run")
-    assert len(list((tmp_path / "run" / "ledger").iterdir())) <= 8
+def test_sections_are_compared_with_those_of_the_part_of_their_file(folder, tmp_path, small, monkeypatch):
+    near = RECIPE.replace("exact_documents: {{}}", "min_hash: {{bands: 4, rows: 2, unit: word, ngram: 1}}")
+    file = tmp_path / "near.yaml"
+    file.write_text(near.format(folder=folder, ids="null", policy="skip"), "utf-8")
+    chosen = load_recipe(file, ["parts=2"])
+    lc.run(chosen, tmp_path / "run")
+    assert len(list((tmp_path / "run" / "ledger").iterdir())) > 8
+    monkeypatch.setattr(divide, "LARGE", 10**9)
+    lc.run(chosen, tmp_path / "whole")
+    assert without_ledgers(tmp_path / "run") == without_ledgers(tmp_path / "whole")
+    assert ledger(tmp_path / "run").equals(ledger(tmp_path / "whole"))
 
 
 def test_an_unreadable_line_ends_a_run_with_its_number(folder, tmp_path, small):
@@ -243,7 +251,7 @@ def test_ids_of_a_single_file_are_compared_after_its_only_reading(folder, tmp_pa
     chosen = recipe(folder, "id")
     ((part, *_),) = (parts_of_runs.gather_small(chosen.source.splits()["train"], chosen),)
     tasks = divide.divide_tasks(tmp_path, chosen.source, [part], [part_bytes := parts_of_runs.local_bytes(part)])
-    sections, markers = divide.divided_parts([part], tasks, [divide.divide(task) for task in tasks])
+    sections, markers, _ = divide.divided_parts([part], tasks, [divide.divide(task) for task in tasks])
     assert sum(map(parts_of_runs.local_bytes, sections)) == part_bytes
     found = parts_of_runs.id_tasks(tmp_path, chosen.source, sections, "error", markers)
     assert len(found) > 2
