@@ -1,5 +1,6 @@
 """Segments of a run: what goes into which part, and what progress counts."""
 
+import multiprocessing
 import time
 from pathlib import Path
 
@@ -97,6 +98,44 @@ def test_progress_includes_what_running_tasks_have_read(tmp_path, capsys, monkey
     assert shown[1] in ("read: 1.00M of 6.00M B", "read: 2.00M of 6.00M B")  # of two processes
     assert shown[-1] == "read: 6.00M of 6.00M B"
     assert not (tmp_path / "work" / "progress").exists()
+
+
+def test_progress_includes_what_another_process_has_read(tmp_path, capsys, monkeypatch):
+    """Both tasks wait until the leader has seen both at half, so that each process does one."""
+    markers, done = [tmp_path / f"{number}.json" for number in range(2)], tmp_path / "done"
+
+    def read_and_note(folder: Path) -> dict[str, float]:
+        found = read_progress(folder)
+        if len(found) == 2:
+            for marker in markers:
+                marker.with_suffix(".seen").touch()
+        return found
+
+    def help_leader() -> None:
+        with Shared().hold(tmp_path / "work", done.exists) as leads:
+            assert leads is None
+
+    monkeypatch.setattr(segments, "read_progress", read_and_note)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    monkeypatch.setattr(display, "LINE_SECONDS", 0)
+    (tmp_path / "work").mkdir()
+    datasets.enable_progress_bars()
+    helper = multiprocessing.get_context("fork").Process(target=help_leader)
+    try:
+        with Shared().hold(tmp_path / "work", done.exists) as held:
+            assert held is not None
+            helper.start()
+            given = tmp_path, read_half, markers, markers, held, "read", "files"
+            segments.do_once(*given, sizes=[2_000_000] * 2, progress="bytes")
+            done.touch()
+        helper.join(60)
+        assert helper.exitcode == 0
+    finally:
+        datasets.disable_progress_bars()
+        helper.kill()
+    shown = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert "read: 2.00M of 4.00M B" in shown
+    assert shown[-1] == "read: 4.00M of 4.00M B"
 
 
 def test_neighbouring_inputs_go_to_different_parts():
