@@ -390,7 +390,10 @@ class _Job:
         markers = [task.marker for task in tasks]
         sizes = [self.sizes[number] for number in numbers]
         given = self.folder, run_part, tasks, markers, self.engine
-        progress: Literal["parts", "bytes"] = "parts" if segment.number else "bytes"
+        progress: Literal["parts", "remote files, not divided", "bytes"] = "parts"
+        if not segment.number:
+            is_remote = any(is_url(file) for number in numbers for file in self.parts[number].files)
+            progress = "remote files, not divided" if is_remote else "bytes"
         results = segments.do_once(*given, names, "documents", sizes=sizes, progress=progress)
         for number, result in zip(numbers, results, strict=True):
             self.sizes[number] = part.amount_left(result)

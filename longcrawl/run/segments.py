@@ -64,12 +64,13 @@ def do_once(
     unit: str,
     *,
     sizes: Sequence[int] = (),
-    progress: Literal["parts", "bytes"] = "parts",
+    progress: Literal["parts", "remote files, not divided", "bytes"] = "parts",
 ) -> list[dict[str, Any]]:
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
 
     If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together. The
-    progress bar counts tasks, or "bytes" if all sizes are known and are those of files, which tasks return as "bytes".
+    progress bar counts tasks, or "bytes" if all sizes are known and are those of files, which tasks return as "bytes";
+    a user who waits for remote files is told that a process reads each whole.
     It includes the part of running tasks that they report, see :mod:`longcrawl.core.progress`.
 
     Raises:
@@ -84,7 +85,8 @@ def do_once(
     waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
     counts_bytes = progress == "bytes" and bool(sizes) and all(sizes)
-    scale: dict[str, Any] = {"unit": "B", "unit_scale": True} if counts_bytes else {"unit": " parts"}
+    unit_of_tasks = " parts" if progress == "bytes" else f" {progress}"
+    scale: dict[str, Any] = {"unit": "B", "unit_scale": True} if counts_bytes else {"unit": unit_of_tasks}
     weights = sizes if counts_bytes else [1] * len(tasks)
     places_of = {progress_file(folder / WORK, markers[place]).name: place for place in places}
     total, reported = sum(weights), folder / WORK / PROGRESS

@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -212,6 +214,19 @@ def test_of_many_files_the_compressed_ones_are_whole(folder, tmp_path, small, mo
         monkeypatch.setattr(divide, "FEW", few)
         tasks = divide.divide_tasks(tmp_path, chosen.source, found, [9_000] * 4)
         assert [task.part.name[0] for task in tasks] == list(names)
+
+
+def test_progress_shows_that_remote_files_are_not_divided(folder, tmp_path, small, web_server, capsys):
+    url = web_server(folder)
+    chosen = recipe(
+        folder, "null", "skip", "source.data_dir=null", f"source.data_files=[{url}/b.jsonl,{url}/d.parquet]"
+    )
+    datasets.enable_progress_bars()
+    try:
+        lc.run(chosen, tmp_path / "run")
+    finally:
+        datasets.disable_progress_bars()
+    assert re.search(r"^min_chars\S*.*: 2 of 2 remote files, not divided, ", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_sections_are_compared_with_those_of_the_part_of_their_file(folder, tmp_path, small, monkeypatch):
