@@ -44,6 +44,8 @@ class Checkpoints:
         self._saved = time.monotonic()
         self._is_due = False
         self._waiting: list[tuple[str, Made]] = []
+        self._held = 0
+        """Bytes of the tables that wait."""
         names = (name for name in names_in(folder) if name.endswith(".json"))
         self._markers = [marker for marker in Marker.read_all(folder / name for name in sorted(names)) if marker]
         self._places = {key: marker for marker in self._markers for key in marker.content["made_of"]}
@@ -66,8 +68,8 @@ class Checkpoints:
         waits = time.monotonic() - self._saved
         if self._is_due:
             self._waiting.append((_key(table), made))
-            held = sum(each.nbytes for _, one in self._waiting for each in one.tables)
-            if waits >= SECONDS or held >= HELD:
+            self._held += sum(each.nbytes for each in made.tables)
+            if waits >= SECONDS or self._held >= HELD:
                 self._write()
         elif waits >= SECONDS:
             self._is_due, self._saved = True, time.monotonic()
@@ -81,7 +83,7 @@ class Checkpoints:
     def _write(self) -> None:
         with suppress(FileNotFoundError):  # another attempt may be done, and have removed the folder
             self._write_waiting()
-        self._waiting, self._saved = [], time.monotonic()
+        self._waiting, self._held, self._saved = [], 0, time.monotonic()
 
     def _write_waiting(self) -> None:
         file = self._folder / f"{uuid4().hex}.arrows"
