@@ -1,8 +1,8 @@
-"""Checkpoints of a part that takes long: what its stages made of some tables, for the next attempt at the part.
+"""Checkpoints of long parts: the results of stages for some tables, reused by the next attempt at a part.
 
-A stage works table by table, so what it makes is found again by the SHA-256 of the table that it was given. Nothing
-else has to agree: an input that was changed has other tables, and several attempts may write at the same time. An
-attempt reads its input from the beginning, and runs its stages on the tables that no checkpoint has.
+Stages work table by table, so the SHA-256 of a table identifies their results for it. No other check is needed: a
+changed input has other tables, and several attempts may write at the same time. An attempt reads its input from the
+beginning, and runs the stages on the tables that no checkpoint has.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ HELD = 64 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-class Made(NamedTuple):
-    """What the stages of a part made of one table."""
+class Results(NamedTuple):
+    """Results of the stages of a part for one table."""
 
     counts: dict[str, Any]
     """JSON-ready values."""
@@ -43,17 +43,17 @@ class Checkpoints:
         self._folder = folder
         self._saved = time.monotonic()
         self._is_due = False
-        self._waiting: list[tuple[str, Made]] = []
+        self._waiting: list[tuple[str, Results]] = []
         self._held = 0
         """Bytes of the tables that wait."""
         names = (name for name in names_in(folder) if name.endswith(".json"))
         self._markers = [marker for marker in Marker.read_all(folder / name for name in sorted(names)) if marker]
-        self._places = {key: marker for marker in self._markers for key in marker.content["made_of"]}
-        self._open: dict[str, Made] = {}
-        """All of the checkpoint that was read last, by the SHA-256 of the table."""
+        self._places = {key: marker for marker in self._markers for key in marker.content["tables"]}
+        self._open: dict[str, Results] = {}
+        """Results in the checkpoint that was read last, by the SHA-256 of the table."""
 
-    def find(self, table: pa.Table) -> Made | None:
-        """Return what an earlier attempt made of a table, or None if it has to be made."""
+    def find(self, table: pa.Table) -> Results | None:
+        """Return the results of an earlier attempt for a table, or None."""
         if not self._places:
             return None
         key = _key(table)
@@ -63,12 +63,12 @@ class Checkpoints:
                 self._open = _read(self._places[key])
         return self._open.get(key)
 
-    def add(self, table: pa.Table, made: Made) -> None:
-        """Keep what was made of a table for the next checkpoint, unless the attempt has only just begun."""
+    def add(self, table: pa.Table, results: Results) -> None:
+        """Keep the results for a table for the next checkpoint, unless the attempt has only just begun."""
         waits = time.monotonic() - self._saved
         if self._is_due:
-            self._waiting.append((_key(table), made))
-            self._held += sum(each.nbytes for each in made.tables)
+            self._waiting.append((_key(table), results))
+            self._held += sum(each.nbytes for each in results.tables)
             if waits >= SECONDS or self._held >= HELD:
                 self._write()
         elif waits >= SECONDS:
@@ -88,23 +88,23 @@ class Checkpoints:
     def _write_waiting(self) -> None:
         file = self._folder / f"{uuid4().hex}.arrows"
         with whole_file(file) as beside, pa.OSFile(str(beside), "wb") as opened:
-            for each in (table for _, made in self._waiting for table in made.tables):
+            for each in (table for _, results in self._waiting for table in results.tables):
                 with pa.ipc.new_stream(opened, each.schema, options=_OPTIONS) as stream:
                     stream.write_table(each)
-        counts = [{"tables": len(made.tables), **made.counts} for _, made in self._waiting]
-        content = {"made_of": [key for key, _ in self._waiting], "counts": counts}
+        counts = [{"tables": len(results.tables), **results.counts} for _, results in self._waiting]
+        content = {"tables": [key for key, _ in self._waiting], "counts": counts}
         marker = Marker(file.with_suffix(".json"), content, Marker.entries(file, [file]))
         marker.write()
         self._markers.append(marker)
 
 
-def _read(marker: Marker) -> dict[str, Made]:
+def _read(marker: Marker) -> dict[str, Results]:
     file = marker.path.with_suffix(".arrows")
     marker.check(file)
     with pa.memory_map(str(file)) as opened:
         return {
-            key: Made(counts, [pa.ipc.open_stream(opened).read_all() for _ in range(counts["tables"])])
-            for key, counts in zip(marker.content["made_of"], marker.content["counts"], strict=True)
+            key: Results(counts, [pa.ipc.open_stream(opened).read_all() for _ in range(counts["tables"])])
+            for key, counts in zip(marker.content["tables"], marker.content["counts"], strict=True)
         }
 
 

@@ -48,7 +48,7 @@ from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker, resolved
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.analysis import Lengths
-from longcrawl.run.checkpoints import CHECKPOINTS, Checkpoints, Made
+from longcrawl.run.checkpoints import CHECKPOINTS, Checkpoints, Results
 from longcrawl.run.divide import check_same, known_inputs
 from longcrawl.run.manifest import INPUTS, WORK
 from longcrawl.run.recipe import Recipe
@@ -538,22 +538,22 @@ class Tally:
         if gone.num_rows:
             self.ledger.append(gone)
 
-    def add(self, made: Made) -> Sequence[pa.Table]:
-        """Add the tally and edits that :meth:`made` returned about other documents, and return its other tables."""
-        for values in made.counts["rows"]:
+    def add(self, results: Results) -> Sequence[pa.Table]:
+        """Add the tally and edits of :meth:`results` for other documents, and return the other tables."""
+        for values in results.counts["rows"]:
             self.note(FunnelRow.from_dict(values), ledger.LEDGER_SCHEMA.empty_table())
-        for label, seconds in made.counts["seconds"].items():
+        for label, seconds in results.counts["seconds"].items():
             self.clock.seconds[label] += seconds
-        tables = iter(made.tables)
-        self.ledger += islice(tables, made.counts["ledger"])
-        for edits in islice(tables, made.counts["edits"]):
+        tables = iter(results.tables)
+        self.ledger += islice(tables, results.counts["ledger"])
+        for edits in islice(tables, results.counts["edits"]):
             if self.keep_edits is not None:
                 self.keep_edits(edits)
-        for queue, count in made.counts["queued"].items():
+        for queue, count in results.counts["queued"].items():
             self.queued[queue] += islice(tables, count)
         return [*tables]
 
-    def made(self, edits: Sequence[pa.Table], tables: Sequence[pa.Table]) -> Made:
+    def results(self, edits: Sequence[pa.Table], tables: Sequence[pa.Table]) -> Results:
         """Return this tally, the edits of its documents, and other tables as plain values and tables."""
         counts = {
             "rows": [row.as_dict() for row in self.rows.values()],
@@ -562,7 +562,9 @@ class Tally:
             "edits": len(edits),
             "queued": {queue: len(rows) for queue, rows in self.queued.items()},
         }
-        return Made(counts, [*self.ledger, *edits, *(each for rows in self.queued.values() for each in rows), *tables])
+        return Results(
+            counts, [*self.ledger, *edits, *(each for rows in self.queued.values() for each in rows), *tables]
+        )
 
     def table(self) -> pa.Table:
         """Return all entries in the order in which documents were removed."""
@@ -712,7 +714,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     read = _Counted(_input(task, bad_files, owners), clock, task.hashes_ids)
     first = _first_of_ids(task, read, tally) if task.keeps_first else read
     checkpoints = Checkpoints(task.checkpoints)
-    made = _run_stages(task, first, tally, checkpoints)
+    results = _run_stages(task, first, tally, checkpoints)
     rows = None
     with ExitStack() as input_files:
         known = [] if task.segment.number else known_inputs(task.divided, task.part)
@@ -722,9 +724,9 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
                 tally.keep_edits = add_edits
                 if task.writer is not None:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
-                    task.writer.spill(without_content(kept for kept, *_ in made), work / SPILL, task.number)
+                    task.writer.spill(without_content(kept for kept, *_ in results), work / SPILL, task.number)
                 else:
-                    rows = _keep(made, task)
+                    rows = _keep(results, task)
             _write_rows(tally.table(), removals)
             for queue in QUEUES:
                 _write_rows(pa.concat_tables([SCHEMA.empty_table(), *tally.queued[queue]]), task.folder / queue / name)
@@ -768,15 +770,15 @@ def _run_stages(
         yield from ([table] for table in tables)
         return
     for table in tables:
-        if (made := checkpoints.find(table)) is None:
+        if (results := checkpoints.find(table)) is None:
             edits = list[pa.Table]()
             own = Tally(keep_edits=edits.append)
             (kept,) = run_fused(stages, [table], own)
             sketches = [] if survey is None else [survey.sketch(kept)]
-            made = own.made(edits, [*([kept] if stages else []), *sketches])
-            checkpoints.add(table, made)
-        results = tally.add(made)
-        yield results if stages else [table, *results]
+            results = own.results(edits, [*([kept] if stages else []), *sketches])
+            checkpoints.add(table, results)
+        made = tally.add(results)
+        yield made if stages else [table, *made]
 
 
 def _write_rows(rows: pa.Table, file: Path) -> None:
@@ -878,12 +880,12 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     return [(label, WithSpans(survey, Spans(read_table(file))))]
 
 
-def _keep(made: Iterable[Sequence[pa.Table]], task: PartTask) -> int:
+def _keep(results: Iterable[Sequence[pa.Table]], task: PartTask) -> int:
     """Write survivors, unless they are stored already, and sketches for a following survey; return the row count."""
     rows = 0
     with ExitStack() as files:
         writers: list[Any] = []
-        for kept, *sketch in made:
+        for kept, *sketch in results:
             tables = [kept, *sketch] if task.segment.keeps_documents else sketch
             if not writers:
                 pairs = zip(_written(task), tables, strict=True)
