@@ -177,11 +177,11 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     """Return a column as a single array.
 
     Raises:
-        StageError: there is no such column, or it is ``text`` and a document has a file without a text.
+        StageError: there is no such column, or it is ``text`` or ``html`` and a document has only a file.
     """
-    if name == "text" and has_content(table.schema):
-        has_file, has_text = table[CONTENT.name].is_valid().to_numpy(), np.array(has_values(table, "text"), bool)
-        if (has_file & ~has_text).any():
+    if name in ("text", "html") and has_content(table.schema):
+        has_file = table[CONTENT.name].is_valid().to_numpy()
+        if (has_file & ~np.array(has_values(table, "text")) & ~np.array(has_values(table, name))).any():
             raise StageError(f"{needed_by} needs texts, and the documents {HAVE_FILES}: before it, {NEED_TEXTS}")
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")

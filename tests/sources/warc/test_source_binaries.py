@@ -291,15 +291,22 @@ def test_no_stage_reads_texts_of_files_that_have_none(tmp_path):
     for texts in ([None] * 3, ["one", "two", None], None):
         columns = {} if texts is None else {"text": pa.array(texts, pa.string())}
         crawl = lc.Crawl(pa.table({"id": ["a", "b", "c"], "content": files, **columns}))
-        for stage in (lc.text.MinChars(1), lc.tokens.Tokenize("trained"), lc.dedup.ExactDocuments()):
+        for stage in (
+            lc.text.MinChars(1),
+            lc.text.ExtractText(engine="blocks"),
+            lc.tokens.Tokenize("trained"),
+            lc.dedup.ExactDocuments(),
+        ):
             with pytest.raises(StageError, match=f"{stage.name} {message}"):
                 crawl | stage
     with_texts = lc.Crawl(pa.table({"id": ["a", "b", "c"], "content": files, "text": ["one", "two", "three"]}))
     assert len((with_texts | lc.text.MinChars(1)).data) == 3
     path = tmp_path / "a.warc"
     path.write_bytes(record(PDF, WARC_Record_ID="<urn:uuid:1>"))
-    with pytest.raises(StageError, match=f"gopher_quality {message}"):
-        lc.run(parse_recipe(recipe(path, "gopher_quality", "extract_pdf")), tmp_path / "run")
+    path.write_bytes(record(HTML, "text/html", WARC_Record_ID="<urn:uuid:2>") + path.read_bytes())
+    for stage in ("gopher_quality", "extract_text"):
+        with pytest.raises(StageError, match=f"{stage} {message}"):
+            lc.run(parse_recipe(recipe(path, stage, "extract_pdf")), tmp_path / "run")
 
 
 class CountBytes(stages.Rewrite):
