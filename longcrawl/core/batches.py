@@ -38,8 +38,8 @@ def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
 
 CONTENT = pa.field("content", pa.large_binary())
 """Column of files such as PDFs, which a stage converts to texts; no output writes it."""
-FILE_BYTES = "bytes"
-"""Field with the bytes of a file in the structs of `datasets`' features, such as ``Pdf``."""
+FILE_BYTES, FILE_PATH = "bytes", "path"
+"""Fields with the bytes of a file, or else its path or URL, in structs of `datasets`' features, such as ``Pdf``."""
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
 """Schema of verdicts: one row per judged document, all null if the document is kept."""

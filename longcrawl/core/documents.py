@@ -8,12 +8,14 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import (
     CONTENT,
     FILE_BYTES,
+    FILE_PATH,
     has_content,
     in_one_chunk,
     plain_strings,
@@ -21,7 +23,7 @@ from longcrawl.core.batches import (
     with_column,
 )
 from longcrawl.core.fields import as_text, column_at, is_respelled, names_in, names_of, path_of
-from longcrawl.errors import LongCrawlError, listed_with_near, one_line, warn_user
+from longcrawl.errors import LongCrawlError, listed_with_near, one_line, reason_of, warn_user
 
 BATCH = 1_000
 """Rows per table made from a generator or a stream."""
@@ -205,16 +207,33 @@ def _with_bytes(documents: Documents) -> Documents:
     kind = documents.features.arrow_schema.field(CONTENT.name).type if CONTENT.name in features else pa.null()
     if not pa.types.is_struct(kind) or kind.get_field_index(FILE_BYTES) < 0:
         return documents
-    # `datasets` knows where the files are that a feature only names, also in archives and behind URLs.
-    embed = getattr(features[CONTENT.name], "embed_storage", None)
     made = datasets.Features({**features, CONTENT.name: datasets.Value("large_binary")})
-    return _changed(documents, partial(_with_embedded, embed), FILES, features=made)
+    return _changed(documents, _with_file_bytes, FILES, features=made)
 
 
-def _with_embedded(embed: Callable[[pa.StructArray], pa.StructArray] | None, table: pa.Table) -> pa.Table:
-    files = [each if embed is None else embed(each) for each in table[CONTENT.name].chunks]
-    contents = [pc.cast(pc.struct_field(each, FILE_BYTES), CONTENT.type) for each in files]
-    return with_column(table, CONTENT.name, pa.chunked_array(contents, CONTENT.type))
+def _with_file_bytes(table: pa.Table) -> pa.Table:
+    files = table[CONTENT.name]
+    contents = pc.cast(pc.struct_field(files, FILE_BYTES), CONTENT.type)
+    if files.type.get_field_index(FILE_PATH) >= 0:
+        paths = pc.struct_field(files, FILE_PATH)
+        named = pc.and_(contents.is_null(), paths.is_valid()).combine_chunks()
+        read = [_read_named(table, row, paths[row].as_py()) for row in np.flatnonzero(named).tolist()]
+        if read:
+            contents = pc.replace_with_mask(contents.combine_chunks(), named, pa.array(read, CONTENT.type))
+    return with_column(table, CONTENT.name, contents)
+
+
+def _read_named(table: pa.Table, row: int, path: str) -> bytes:
+    """Read a file that a row only names; `datasets` also finds those in archives and behind URLs."""
+    pdf = datasets.Pdf()
+    try:
+        read = pdf.embed_storage(pa.array([{FILE_BYTES: None, FILE_PATH: path}], pdf.pa_type))
+    except Exception as error:
+        whose = f"document {str(table['id'][row])!r} names" if "id" in table.column_names else "the documents name"
+        raise LongCrawlError(
+            f"{whose} the file {path!r}, which cannot be read ({reason_of(error)}): correct the path, or remove the row"
+        ) from error
+    return bytes(read[0][FILE_BYTES].as_py())
 
 
 def _changed(documents: Documents, change: Callable[..., pa.Table], rows: int, **options: Any) -> Documents:
