@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
-from longcrawl.core.batches import CONTENT, FILE_BYTES
+from longcrawl.core.batches import CONTENT, FILE_BYTES, FILE_PATH
 from longcrawl.core.fields import as_text, names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords, is_utf8
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
@@ -443,13 +443,15 @@ class Text(sources.Source):
         if missing := next((field for field in self._needed() if field not in columns), None):
             fields = listed_with_near(names_of(schema), missing)
             raise DamagedFileError(f"has no field {missing!r}; its fields: {fields}", rows)
-        for field, path in columns.items():
+        for field, path in list(columns.items()):
             fix = "leave that out of fields" if field in self.fields else "name another one instead"
             if (many := schema.names.count(path[0])) > 1:
                 raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
             kind = type_at(schema, path)
             is_content = field == self.file_field
             if is_content and pa.types.is_struct(kind) and kind.get_field_index(FILE_BYTES) >= 0:
+                if kind.get_field_index(FILE_PATH) >= 0:
+                    columns[f"{field}.{FILE_PATH}"] = (*path, FILE_PATH)
                 columns[field], kind = (*path, FILE_BYTES), kind.field(FILE_BYTES).type
             if pa.types.is_nested(kind) or (is_content and not _holds_bytes(kind)):
                 what, shown = "bytes" if is_content else "text", shortened(str(kind), MOST_QUOTED)
@@ -482,9 +484,21 @@ class Text(sources.Source):
         for field in (name for name in table.column_names if name != self.file_field):
             keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
         for field in self._needed():
-            if table[field].null_count:
-                keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
+            keep(*self._filled(table, field))
         return _Records(table, numbers)
+
+    def _filled(self, table: pa.Table, field: str) -> tuple[npt.NDArray[np.bool_] | None, str]:
+        """Return which rows have a needed field, or None for all, and the reason to lose the others.
+
+        Rows without a file are kept: a rule of the stage that reads files removes them, which the ledger lists.
+        """
+        is_there, reason = table[field].is_valid(), f"has null in its field {field!r}"
+        if field == self.file_field:
+            if (path := f"{field}.{FILE_PATH}") not in table.column_names:
+                return None, ""
+            is_there = pc.or_(is_there, table[path].is_null())
+            reason = f"only names a file in its field {field!r}: lc.Crawl(data, content={field!r}) reads those"
+        return None if pc.all(is_there).as_py() else is_there.to_numpy(zero_copy_only=False), reason
 
     def _lines(
         self, part: sources.Part, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
@@ -535,7 +549,7 @@ class Text(sources.Source):
         found |= {"text": column(self.text_field), "source": self._source(name, rows), "id": pa.repeat(name, rows)}
         if self._holds_files:
             content = table[self.file_field or CONTENT.name]
-            digests = [sources.digest_of(each.as_buffer()) for each in content]
+            digests = [sources.digest_of(each.as_buffer()) if each.is_valid else None for each in content]
             found |= {CONTENT.name: content, sources.DIGEST.name: pa.array(digests, sources.DIGEST.type)}
         if self.id_field and self.id_field in table.column_names:
             found["id"] = table[self.id_field]

@@ -19,6 +19,7 @@ from longcrawl.sources import parquet
 from longcrawl.sources.text import Text
 
 BODIES = [small_pdf(f"number {number}", number) for number in range(4)]
+REPORT = small_pdf("A report of many words")
 
 
 @pytest.fixture
@@ -188,6 +189,55 @@ def test_a_binary_column_of_parquet(tmp_path, kind):
     assert loaded["content"][:] == BODIES
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_without_a_file_is_removed_by_a_rule(tmp_path, kind):
+    bodies = pa.array([BODIES[0], None, BODIES[2]])
+    pq.write_table(pa.table({"pdf": KINDS[kind](bodies), "key": list("abc")}), tmp_path / "a.parquet")
+    rows, _ = read(data_files=str(tmp_path / "a.parquet"), file_field="pdf.bytes" if kind == "nested" else "pdf")
+    assert [(row["content"], row["digest"]) for row in rows] == [
+        (BODIES[0], digest_of(BODIES[0])), (None, None), (BODIES[2], digest_of(BODIES[2]))
+    ]  # fmt: skip
+
+
+def test_a_run_lists_rows_without_a_file(tmp_path):
+    files = pa.array([{"bytes": REPORT, "path": "a"}, None, {"bytes": None, "path": None}])
+    pq.write_table(pa.table({"pdf": files}), tmp_path / "a.parquet")
+    spec = {
+        "longcrawl": 1,
+        "name": "reports",
+        "source": {"builder": "text", "data_files": str(tmp_path / "a.parquet"), "file_field": "pdf"},
+        "stages": [{"exact_documents": {"column": "digest"}}, "extract_pdf"],
+        "outputs": {"parquet": {}},
+    }
+    lc.run(parse_recipe(spec), tmp_path / "run")
+    for name in ("a.parquet:1", "a.parquet:2"):
+        assert str(lc.why(tmp_path / "run", name)).startswith(f"{name}: removed at extract_pdf, rule no_text")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_crawl_removes_rows_without_a_file(streaming):
+    for files in (
+        pa.array([None, REPORT], pa.binary()),
+        pa.array([None, {"bytes": REPORT, "path": "a"}]),
+        pa.array([{"bytes": None, "path": None}, {"bytes": REPORT, "path": None}]),
+    ):
+        data = Dataset(pa.table({"id": ["a", "b"], "pdf": files}))
+        crawl = lc.Crawl(data.to_iterable_dataset() if streaming else data, content="pdf") | lc.text.ExtractPdf()
+        assert [(row["id"], row["text"]) for row in crawl.data] == [("b", "A report of many words")]
+        if not streaming:
+            assert str(crawl.why("a")) == "a: removed at extract_pdf, rule no_text: 0 against 1"
+
+
+def test_a_parquet_file_that_only_names_files_is_explained(tmp_path):
+    files = pa.array([{"bytes": BODIES[0], "path": "a.pdf"}, {"bytes": None, "path": "b.pdf"}, None])
+    pq.write_table(pa.table({"pdf": files}), tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"row 1 only names a file in its field 'pdf': lc\.Crawl\(data, cont"):
+        read(data_files=path, file_field="pdf")
+    rows, bad_files = read("skip", data_files=path, file_field="pdf")
+    assert ([row["content"] for row in rows], bad_files.found[0].records_lost) == ([BODIES[0], None], 1)
+
+
 def test_tables_of_a_binary_column_are_cut_by_bytes(tmp_path, monkeypatch):
     bodies = [small_pdf(f"number {number}", 40_000) for number in range(12)]
     writer = pa.table({"pdf": pa.array(bodies)})
@@ -213,12 +263,9 @@ def test_mistakes_with_binary_columns_are_explained(tmp_path):
         ("title", "has no bytes in its field 'title' but string; name another one instead"),
         ("struct", "has no bytes in its field 'struct' but struct<data: binary>; name another one"),
         ("pfd", r"has no field 'pfd'; its fields: .*'pdf'.*; set file_field= to one of them"),
-        ("pdf", "row 1 has null in its field 'pdf'"),
     ):
         with pytest.raises(SourceError, match=message):
             read(data_files=path, file_field=field)
-    rows, bad_files = read("skip", data_files=path, file_field="pdf")
-    assert ([row["content"] for row in rows], bad_files.found[0].records_lost) == (BODIES[:1], 1)
     with pytest.raises(SourceError, match="row 0 has more than 50 bytes"):
         read(data_files=path, file_field="long", max_record_bytes=50)
     with pytest.raises(SourceError, match=r"b.jsonl is not parquet, the only format with fields of bytes"):
@@ -265,15 +312,25 @@ def test_a_crawl_of_a_dataset_with_a_binary_column(tmp_path):
         lc.Crawl(rows, content="pfd")
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_a_crawl_of_files_that_datasets_only_names(tmp_path, streaming):
+@pytest.mark.parametrize("form", ["table", "dataset", "feature", "stream"])
+def test_a_crawl_of_files_that_are_only_named(tmp_path, form):
     for number, body in enumerate(BODIES):
         (tmp_path / f"{number}.pdf").write_bytes(body)
-    data = Dataset.from_dict({"id": list("abcd"), "pdf": [str(tmp_path / f"{number}.pdf") for number in range(4)]})
-    data = data.cast_column("pdf", Pdf())
-    crawl = lc.Crawl(data.to_iterable_dataset() if streaming else data, content="pdf")
-    assert [(row["id"], row["content"]) for row in crawl.data] == list(zip("abcd", BODIES, strict=True))
-    assert crawl.data.features["content"] == Value("large_binary")
+
+    def crawl(*files):
+        structs = pa.array([file if isinstance(file, dict) else {"bytes": None, "path": file} for file in files])
+        table = pa.table({"id": list("abcd")[: len(files)], "pdf": structs})
+        if form == "table":
+            return lc.Crawl(table, content="pdf")
+        data = Dataset(table) if form == "dataset" else Dataset(table).cast_column("pdf", Pdf())
+        return lc.Crawl(data.to_iterable_dataset() if form == "stream" else data, content="pdf")
+
+    whole = {"bytes": BODIES[3], "path": "elsewhere.pdf"}
+    made = crawl(*(str(tmp_path / f"{number}.pdf") for number in range(3)), whole)
+    assert [(row["id"], row["content"]) for row in made.data] == list(zip("abcd", BODIES, strict=True))
+    assert made.data.features["content"] == Value("large_binary")
+    with pytest.raises(LongCrawlError, match=r"document 'b' names the file '.*9\.pdf', which cannot be read \(File"):
+        list(crawl(whole, str(tmp_path / "9.pdf")).data)
 
 
 def test_few_files_are_in_memory_at_a_time():
