@@ -295,7 +295,6 @@ class ExtractPdf(Edit):
             stopped = failures == failure
             value = pa.array(np.full(len(read), float(limit)), mask=~stopped)
             checks.append(Check(f"pdf_{failure}", value, pa.array(~stopped), limit, "at_most"))
-        checks.append(Check("pdf_no_pages", unknown, pa.array(failures != "no_pages")))
         if self.restricted == "drop":
             checks.append(
                 Check("pdf_restricted", unknown, pa.array([each is None or not each.restricted for each in read]))
@@ -409,12 +408,13 @@ def read_answer(answer: Extracted) -> ReadPdf:
             removed.append(message[2] if len(message) > 2 else ())
     if "failure" in summary:
         return ReadPdf(summary["failure"])
+    # A file may name any number of pages: those that it lacks are not for OCR.
+    while summary["stopped"] == "failures" and kinds and kinds[-1] == "failed":
+        for each in (kinds, texts, removed):
+            each.pop()
     read = ReadPdf(None, tuple(kinds), "".join(texts), tuple(map(len, texts)), tuple(removed), **summary)
     if all(kind == "failed" for kind in kinds):
         failure = read.stopped if read.stopped in ("time", "memory", "crash") else "unreadable"
-        # A file of failures alone may name any number of pages.
-        if read.stopped == "failures":
-            return replace(read, failure=failure, text=None, kinds=(), removed=())
         return replace(read, failure=failure, text=None)
     return read
 

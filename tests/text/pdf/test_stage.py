@@ -234,6 +234,11 @@ def test_pages_that_cannot_be_read_are_for_ocr(book, scan):
         assert (row["page_numbers"], row["reason"]) == (pages, reason)
     assert read(torn(3))["pdf_partial"] == "failures"
     assert ExtractPdf().apply(table(torn(1).replace(b"/Count 1", b"/Count 999"))).queued == {}
+    outcome = ExtractPdf().apply(table(book(1).replace(b"/Count 1", b"/Count 999")))
+    (row,) = outcome.documents.to_pylist()
+    assert (row["ocr_pages"], row["pages"], row["pdf_partial"], outcome.queued) == ([], 999, "failures", {})
+    assert row["text"] == read(book(1))["text"]
+    assert row["page_offsets"] == [0]
 
 
 def test_unreadable_pages_of_a_cut_file_are_to_be_fetched_again(book):
