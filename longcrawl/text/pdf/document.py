@@ -130,13 +130,9 @@ class Document:
 def _open(data: bytes) -> pypdfium2.PdfDocument | str:
     """Return an open document, or "encrypted" or "unreadable"."""
     try:
-        opened = pypdfium2.PdfDocument(data)
+        return pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         return "encrypted" if _NEEDS_PASSWORD in str(error).lower() else "unreadable"
-    if len(opened):
-        return opened
-    opened.close()
-    return "no_pages"
 
 
 def _facts(opened: pypdfium2.PdfDocument) -> dict[str, Any]:
