@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from decimal import Decimal
+from itertools import product
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +20,7 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.errors import StageError
 from longcrawl.kernels.keyed_hash import reached_by
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.text.languages import places_of_languages
+from longcrawl.text.languages import find_language, places_of_languages
 
 COLUMN = "gzip_ratio"
 LEVEL, WINDOW = 6, 15
@@ -88,18 +89,31 @@ class GzipRatio(Edit):
             )
         for name in ("low", "high"):
             self._check_bounds(name)
+        self._check_order()
 
     def _check_bounds(self, name: str) -> None:
         bounds = getattr(self, name)
-        if not isinstance(bounds, Mapping):
-            return
-        if not bounds:
+        if bounds == {}:
             raise StageError(f"{self.name}.{name} has no language: name one, such as {{en: 2.8}}, or leave it out")
-        for language, bound in bounds.items():
+        for language, bound in self._by_language(name).items():
             if not isinstance(language, str):
                 raise StageError(f"{self.name}.{name} has the language {language!r}: quote it, such as 'no'")
+            of = f" of {language}" if isinstance(bounds, Mapping) else ""
             if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 < bound < float("inf"):
-                raise StageError(f"{self.name}.{name} of {language} is {bound!r}: take a ratio such as 2.8")
+                raise StageError(f"{self.name}.{name}{of} is {bound!r}: take a ratio such as 2.8")
+
+    def _check_order(self) -> None:
+        pairs = product(self._by_language("low").items(), self._by_language("high").items())
+        for (language, low), (other, high) in pairs:
+            is_same = not language or not other or find_language({other: {}}, language) is not None
+            if is_same and low > high:
+                of = f" of {language or other}" if language or other else ""
+                raise StageError(f"{self.name} keeps no long document{of}: low {low} is above high {high}")
+
+    def _by_language(self, name: str) -> dict[str, float]:
+        """Return bounds by language; "" is all documents."""
+        bounds = getattr(self, name)
+        return bounds if isinstance(bounds, dict) else {} if bounds is None else {"": bounds}
 
     @property
     def measures_in(self) -> tuple[str, ...]:

@@ -210,7 +210,15 @@ class SignalRules(Judge):
             if bound is not None and not number:
                 raise StageError(f"threshold {name!r} takes a number, or null to switch it off, got {bound!r}")
         bounds = {rule.name: self.thresholds.get(rule.name, rule.bound) for rule in rules}
-        return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
+        active = tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
+        highest = {(rule.signal, rule.divided_by): rule for rule in active if rule.comparison == "at_most"}
+        for rule in active:
+            most = highest.get((rule.signal, rule.divided_by), rule)
+            if rule.comparison == "at_least" and rule.bound > most.bound:
+                raise StageError(
+                    f"{self.name} keeps nothing: {rule.name} {rule.bound:g} is above {most.name} {most.bound:g}"
+                )
+        return active
 
     def used_signals(self) -> tuple[str, ...]:
         """Return the names of the signals that the active rules need."""

@@ -238,12 +238,18 @@ def test_settings_that_cannot_be_are_one_sentence():
         ({"low_quantile": -0.1}, "gzip_ratio has low_quantile -0.1 and high_quantile 1: take"),
         ({"low": {}}, r"gzip_ratio.low has no language: name one, such as \{en: 2.8\}"),
         ({"high": {"en": "x"}}, "gzip_ratio.high of en is 'x': take a ratio"),
+        ({"low": -1.0}, "gzip_ratio.low is -1.0: take a ratio"),
+        ({"high": 0}, "gzip_ratio.high is 0: take a ratio"),
+        ({"low": 3, "high": 2}, "gzip_ratio keeps no long document: low 3 is above high 2"),
+        ({"low": {"de": 2, "en": 3}, "high": {"eng": 2}}, "gzip_ratio keeps no long document of en: low 3 is above"),
+        ({"low": 3, "high": {"en": 2}}, "gzip_ratio keeps no long document of en: low 3 is above high 2"),
         ({"high": {False: 2.0}}, "gzip_ratio.high has the language False: quote it"),
         ({"min_bytes": 0}, "gzip_ratio.min_bytes is 0: take 1 or more"),
         ({"low_quantile": 0.2, "min_documents": 0}, "gzip_ratio.min_documents is 0: take 1 or more"),
     ]:
         with pytest.raises(StageError, match=f"^{message}"):
             STAGE(**settings)
+    assert STAGE(low={"en": 3}, high={"ru": 2, "eng_Latn": 3}).limits()
     table = pa.table({"id": ["a"], "text": ["a"], "language": ["en"]})
     with pytest.raises(StageError, match="^gzip_ratio has no bounds yet: call stage.fit"):
         STAGE(low_quantile=0.2).edit(table)

@@ -80,6 +80,8 @@ def test_unknown_presets_and_thresholds_list_the_known_ones():
         lc.text.SignalRules("gopher")
     with pytest.raises(StageError, match="no threshold 'max_words'; known: min_word_count, max_word_count"):
         lc.text.SignalRules(thresholds={"max_words": 3})
+    with pytest.raises(StageError, match="signal_rules keeps nothing: min_word_count 50 is above max_word_count 20"):
+        lc.text.SignalRules(thresholds={"max_word_count": 20})
     with pytest.raises(StageError, match="takes a number, or null"):
         lc.text.SignalRules(thresholds={"max_word_count": "many"})
 
