@@ -288,6 +288,8 @@ def spell(hint: Any) -> str:
         return "one of " + ", ".join(repr(option) for option in options)
     if origin in (Union, types.UnionType):
         return " or ".join(map(spell, options))
+    if origin is tuple and typing.get_origin(options[0]) is Literal:
+        return "a list with any of " + ", ".join(map(repr, typing.get_args(options[0])))
     if origin is tuple:
         return f"a list such as [{'1, 2' if _is_numeric(options[0]) else 'a, b'}]"
     if origin is not None and issubclass(origin, Mapping):

@@ -21,7 +21,16 @@ from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
 from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources import text
-from longcrawl.sources.files import absolute, count_endings, has_ending, is_about, list_tree, opened, spell_endings
+from longcrawl.sources.files import (
+    PDFS,
+    absolute,
+    count_endings,
+    has_ending,
+    is_about,
+    list_tree,
+    opened,
+    spell_endings,
+)
 from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
@@ -78,7 +87,7 @@ def _of_files(names: Iterable[str]) -> tuple[str, dict[str, Any]] | None:
     if any(has_ending(name, warc.EXTENSIONS) for name in names):
         return "warc", {}
     texts = [name for name in names if has_ending(name, text.EXTENSIONS)]
-    if any(has_ending(name, text.PDFS) for name in names) and all(map(is_about, texts)):
+    if any(has_ending(name, PDFS) for name in names) and all(map(is_about, texts)):
         return "text", {"format": "pdf"}
     return ("text", {}) if texts else None
 
@@ -104,7 +113,7 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
     if (found := _of_files(names)) is None:
         raise SourceError(
             f"{quoted(folder)} has no documents, by the names of its files: {count_endings(names)}. Known endings: "
-            f"{spell_endings((*text.EXTENSIONS, *text.PDFS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
+            f"{spell_endings((*text.EXTENSIONS, *PDFS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
             "`longcrawl sources`, as lc.open('datatrove', data_dir=…)"
         )
     source, settings = found

@@ -495,13 +495,18 @@ def _parts(files: list[str], base: str) -> list[Part]:
     return [parts[name] for name in sorted(parts)]
 
 
+PDFS = (".pdf", ".pdf.gz", ".pdf.zst")
+"""Endings of PDFs, which are read only with ``format: pdf``, as they have no text yet."""
+PDF_HINT = ". The source text reads PDFs, and no other files, with format: pdf"
+
+
 def _warn_of_others(source: str, names: Sequence[str], endings: tuple[str, ...]) -> None:
     left = [name for name in names if not has_ending(name, endings) and not is_about(name)]
     if left:
         files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
         warn_user(
             f"source {source!r}: {files} not read, by ending: {count_endings(left)}. Convert or rename them, or move "
-            "them away"
+            f"them away{PDF_HINT if any(has_ending(name, PDFS) for name in left) else ''}"
         )
 
 

@@ -34,7 +34,15 @@ from longcrawl.io.files import why_no_file
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
-from longcrawl.sources.files import DamagedFileError, DataFiles, has_ending, named_parts, spell_endings
+from longcrawl.sources.files import (
+    PDF_HINT,
+    PDFS,
+    DamagedFileError,
+    DataFiles,
+    has_ending,
+    named_parts,
+    spell_endings,
+)
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
 from longcrawl.sources.parquet import divide_rows, open_parquet, read_rows, up_to, utf8_rows, written_out
 from longcrawl.sources.sections import divide_lines
@@ -131,8 +139,6 @@ WHOLE = _each(*_PROSE, *_CODE)
 RECORDS = (*_each(*_LINES, *ENDINGS), ".parquet")
 """Endings of files with one document per record."""
 EXTENSIONS = (*RECORDS, *WHOLE)
-PDFS = _each(".pdf")
-"""Endings of PDFs, which are read only with ``format: pdf``, as they have no text yet."""
 _FORMATS = {"json": ".jsonl", "csv": ".csv", "tsv": ".tsv", "parquet": ".parquet", "text": ".txt", "pdf": ".pdf"}
 """The file ending that selects the reader, by format."""
 _ENCODED = ("not UTF-8", "not JSON", "has no field", "seems to be binary")
@@ -277,7 +283,7 @@ class Text(sources.Source):
             splits = {split: _without_descriptions(parts) for split, parts in splits.items()}
         for part in (part for parts in splits.values() for part in parts):
             if not has_ending(part.name, endings) and why_no_file(part.files[0]) is None:
-                known = spell_endings(EXTENSIONS)
+                known, hint = spell_endings(EXTENSIONS), PDF_HINT if has_ending(part.name, PDFS) else hint
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {known}{hint}")
         return splits
 

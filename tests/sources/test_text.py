@@ -426,7 +426,7 @@ def test_nothing_to_read_is_refused(tmp_path):
     with pytest.raises(SourceError, match="no file matches"):
         Text(data_files=str(tmp_path / "*.jsonl")).splits()
     write(tmp_path / "a.pdf")
-    with pytest.raises(SourceError, match=r"a.pdf has an ending that cannot be read; known: \.jsonl"):
+    with pytest.raises(SourceError, match=r"a.pdf has an ending that cannot be read; known: \.jsonl.*format: pdf$"):
         Text(data_files=str(tmp_path / "a.pdf")).splits()
 
 
@@ -517,6 +517,9 @@ def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):
     with pytest.warns(UserWarning, match=r"source 'text': 6 files of data_dir are not read") as warned:
         assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
     assert ".PDF 1, .doc 2, .xml.gz 1, none 2. Convert or rename" in str(warned[0].message)
+    assert str(warned[0].message).endswith(
+        "or move them away. The source text reads PDFs, and no other files, with format: pdf"
+    )
     with warnings.catch_warnings(action="error"):
         Text(data_dir=str(tmp_path), data_files="*.jsonl").splits()
 

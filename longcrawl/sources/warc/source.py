@@ -413,6 +413,8 @@ class Warc(sources.Source):
 
     def splits(self) -> dict[str, list[Part]]:
         """List the files of every split."""
+        if not self.binary and (pdf := next((mime for mime in self.mimes if mime in pages.PDF_TYPES), None)):
+            warn_user(f"source 'warc': mimes has {pdf!r}, and PDFs are left out: set binary=['pdf'] to read them")
         if self.paths:
             return {"train": list(self._listed.parts)}
         data_dir, data_files = self.located((self.data_dir, self.data_files))

@@ -105,7 +105,8 @@ def test_a_pdf_is_never_read_as_a_page(tmp_path, mime):
 @pytest.mark.parametrize("mime", PDF_TYPES)
 def test_mimes_put_no_pdf_into_text(tmp_path, mime):
     kinds = [record(body, mime, kind) for kind in ("response", "conversion") for body in (PDF, b"random", b"")]
-    rows, left_out = read(tmp_path, kinds, mimes=PDF_TYPES)
+    with pytest.warns(UserWarning, match=r"mimes has 'application/pdf', and PDFs are left out: set binary=\['pdf'\]"):
+        rows, left_out = read(tmp_path, kinds, mimes=PDF_TYPES)
     top = mime.partition("/")[0] if mime in ("application/pdf", "text/pdf", "application/x-pdf") else None
     assert (rows, left_out.total()) == ([], 6)
     assert top is None or left_out == {f"mime_{top}": 6}
@@ -240,6 +241,11 @@ def test_large_pdfs_are_held_one_at_a_time(tmp_path):
     tracemalloc.stop()
     assert rows == 6
     assert peak + most < 4 * size
+
+
+def test_an_unknown_kind_of_binary_names_the_known_one():
+    with pytest.raises(SourceError, match=r"binary takes a list with any of 'pdf', got \('pfd',\)"):
+        Warc(data_files="a.warc", binary=("pfd",))
 
 
 def test_settings_of_recipes_stay_the_same(tmp_path):
