@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longcrawl.core.clock import LIVING
+from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
 from longcrawl.text.extract import worker as _extraction_worker
 from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
@@ -23,21 +24,34 @@ from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING,
 _READ = 1 << 20
 
 
+_SHORTEST, _LONGEST = 0.001, 86_400
+"""Bounds of limits in CPU seconds; the system may take shorter times for no limit."""
+_LEAST_MEMORY = 4_000_000
+"""Least limit in bytes: with 1 MB, no library reads even a small file."""
+_WALL_SECONDS = 60.0
+"""Seconds without an answer, per CPU second of the limit and at least one, after which a worker counts as stuck."""
+
+
 class WorkerSettings(NamedTuple):
     """Settings that workers start with."""
 
-    engine: str
-    """Path of a file with a function ``make_extractor(favor)``, which returns a function from HTML to text or None."""
-    favor: str
+    options: Mapping[str, Any]
+    """Settings of the program that a worker runs, ready for JSON."""
     max_seconds: float
     max_memory: int
-    wall_seconds: float
-    """Seconds without an answer after which a worker counts as stuck. The worker itself does not use it."""
     worker: str = _extraction_worker.__file__
     """Path of the program that a worker runs."""
     stage: str = "extract_text"
     extra: str = "warc"
     """Extra of longcrawl with the libraries that the worker needs."""
+
+
+def check_limits(stage: Stage, *seconds: str) -> None:
+    """Raise StageError if ``max_memory`` or one of the fields in CPU seconds is out of bounds."""
+    stage.check_least(max_memory=_LEAST_MEMORY)
+    for name in seconds:
+        if not _SHORTEST <= (value := getattr(stage, name)) <= _LONGEST:
+            raise StageError(f"{stage.name}.{name} must be between {_SHORTEST} and {_LONGEST:,}, got {value}")
 
 
 class ExtractionProcess:
@@ -66,7 +80,7 @@ class ExtractionProcess:
         self.to_worker, self.from_worker = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self.to_worker, False)
         os.set_blocking(self.from_worker, False)
-        self.wall_seconds = settings.wall_seconds
+        self.wall_seconds = _WALL_SECONDS * max(settings.max_seconds, 1.0)
         self.patience = self.wall_seconds
         """Seconds that an answer may still take."""
         self.ready = False

@@ -21,7 +21,7 @@ from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import check_not_masked, given_texts, valid_texts
 from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
 from longcrawl.text.extract.explain import PageExplanation, explain_page
-from longcrawl.text.extract.pool import Extracted, WorkerSettings, extract_pages
+from longcrawl.text.extract.pool import Extracted, WorkerSettings, check_limits, extract_pages
 from longcrawl.text.extract.structured_data import NEARLY_EMPTY, Metadata, fill_in, read_metadata
 
 # Not IGNORECASE, with which U+017F would match an s.
@@ -147,13 +147,6 @@ def _length(url: str) -> int:
     return end
 
 
-_WALL_SECONDS = 60.0
-"""Seconds without an answer, per second of ``max_seconds``, after which a worker counts as stuck."""
-
-_SHORTEST, _LONGEST = 0.001, 86_400
-"""Bounds of ``max_seconds``; the system may take shorter times for no limit."""
-
-
 @stage
 class ExtractText(Edit):
     r"""Extract the main content of a page, without menus, headers, footers and ads (RefinedWeb, section 3.1).
@@ -217,7 +210,7 @@ class ExtractText(Edit):
             only with "blocks".
         max_seconds: CPU time per page, up to a day.
         max_bytes: greatest size of ``html`` as UTF-8.
-        max_memory: bytes per page.
+        max_memory: bytes per page, at least 4 million.
         urls: whether to remove or keep URLs in the text.
         max_newlines: greatest number of consecutive line feeds; None for no limit.
         workers: worker processes. One keeps a core busy; more are for a notebook, in which nothing else runs at the
@@ -260,13 +253,8 @@ class ExtractText(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("max_bytes", 1), ("max_memory", 1), ("max_newlines", 1), ("workers", 1)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise StageError(f"extract_text.{name} must be at least {least}, got {value}")
-        if not _SHORTEST <= self.max_seconds <= _LONGEST:
-            raise StageError(
-                f"extract_text.max_seconds must be between {_SHORTEST} and {_LONGEST:,}, got {self.max_seconds}"
-            )
+        self.check_least(max_bytes=1, max_newlines=1, workers=1)
+        check_limits(self, "max_seconds")
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Return the origin and digest of the model of "blocks"."""
@@ -345,9 +333,8 @@ class ExtractText(Edit):
         return extract_pages(sent, self._worker_settings(), self.workers)
 
     def _worker_settings(self) -> WorkerSettings:
-        wall_seconds = _WALL_SECONDS * max(self.max_seconds, 1.0)
         engine = str(Path(__file__).parent / f"_{self.engine}_engine.py")
-        return WorkerSettings(engine, self.favor, self.max_seconds, self.max_memory, wall_seconds)
+        return WorkerSettings({"engine": engine, "favor": self.favor}, self.max_seconds, self.max_memory)
 
     def _checks(self, sizes: pa.Array, failures: Any, texts: list[str | None]) -> list[Check]:
         """Return the checks; the value of a page stopped at a limit is the limit, as its full amount is unknown."""

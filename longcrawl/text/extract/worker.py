@@ -1,7 +1,8 @@
 """Extraction worker process: reads pages from standard input and writes texts to standard output.
 
 It is run by path and imports nothing of longcrawl, which takes more time and memory to load than an engine. Its only
-argument is JSON: the engine's file, ``favor``, the limits, and the process id of the parent, with which it ends.
+argument is JSON: ``options`` with the engine's file and ``favor``, the limits, and the process id of the parent, with
+which it ends. The file has a function ``make_extractor(favor)``, which returns a function from HTML to text or None.
 
 A page is its length in bytes (eight bytes, little-endian) and its HTML as UTF-8. An answer is one byte for its kind,
 the CPU seconds that this process has used so far (a little-endian double), and a text in the same form as a page. The
@@ -35,7 +36,8 @@ def main(settings: dict[str, Any]) -> None:
     """Answer pages until the input ends."""
     answers = open_answers(settings["parent"])
     try:
-        extract = runpy.run_path(settings["engine"])["make_extractor"](settings["favor"])
+        options = settings["options"]
+        extract = runpy.run_path(options["engine"])["make_extractor"](options["favor"])
         extract(_WARM_UP)
     except ImportError as missing:
         answer(answers, MISSING, str(missing))

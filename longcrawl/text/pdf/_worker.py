@@ -43,7 +43,7 @@ def main(settings: dict[str, Any]) -> None:
     except ImportError as missing:
         answer(answers, MISSING, str(missing))
         return
-    options = Options(**json.loads(settings["favor"]))
+    options = Options(**settings["options"])
     watch = _Watch(answers, settings["max_seconds"], begin(answers, settings["max_memory"]))
     watch.start()
     for content in sent():

@@ -19,16 +19,13 @@ from longcrawl.core.queues import SCHEMA, queue_rows
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError, listed, quoted
 from longcrawl.kernels.texts import check_not_masked, given_texts
-from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings
+from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings, check_limits
 from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_files
 
 _WORKER = str(Path(__file__).with_name("_worker.py"))
 _HEADER = b"%PDF-"
 _HEADER_WITHIN = 1024
 """Bytes at the beginning of a file in which its header may be (ISO 32000-1, Annex H, note 13)."""
-_SHORTEST, _LONGEST = 0.001, 86_400
-_WALL_SECONDS = 30.0
-"""Wall time of a page, as a multiple of its CPU time and at least that of a second, after which a worker is stuck."""
 _NAMED = 5
 """Documents that a warning names."""
 _MISSING_PAGES = {"failed": "failed_page", "scan": "scanned_page", "garbled": "garbled_page"}
@@ -67,7 +64,7 @@ class ExtractPdf(Edit):
         max_pages: pages that are read; the rest is left out.
         max_page_seconds: CPU seconds for a page.
         max_seconds: CPU seconds for a document; the pages read before are kept, as for the other limits.
-        max_memory: bytes of memory for a document (Linux only).
+        max_memory: bytes of memory for a document, at least 4 million (Linux only).
         max_characters: characters of a document.
         cut_files: "rescue" repairs files without their end, 24 % of PDFs in crawls that cut at 1 MiB; "remove" removes
             them by the rule ``pdf_unreadable``.
@@ -93,13 +90,14 @@ class ExtractPdf(Edit):
         ``ocr_pages``: list of int32, the pages that only OCR may read, counted from 1: scanned and garbled ones, and
             those that PDFium cannot load or that have more than 2 million characters, unless the file is cut.
         ``pdf_partial``: why text may be missing, or null: "cut" by the crawler, "rescued" without its end, or the limit
-            that was reached: "pages", "characters", "time" or "memory"; "failures" if pages could not be read.
+            that was reached: "pages", "characters", "time" or "memory"; "failures" if pages could not be read, "crash"
+            if PDFium ended behind the last page read.
         ``pdf_encrypted``: whether the file is encrypted; it opens without a password.
         ``pdf_restricted``: whether the owner of the file forbids the extraction of text.
         ``pdf_producer``: the program that made the file.
         ``pages_joined``: int32, pages whose text is from ``join``; only if that is set.
 
-    Source: the steps of FinePDFs (Hugging Face, 2025), with an own reading order.
+    Source: the steps of FinePDFs (Hugging Face, 2025); the reading order is ours.
 
     >>> ExtractPdf().settings()["on_scanned"]
     'queue'
@@ -129,10 +127,8 @@ class ExtractPdf(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_least(max_bytes=1, max_pages=1, max_memory=1, max_characters=1, workers=1, min_characters_per_page=0)
-        for name in ("max_page_seconds", "max_seconds"):
-            if not _SHORTEST <= (value := getattr(self, name)) <= _LONGEST:
-                raise StageError(f"extract_pdf.{name} must be between {_SHORTEST} and {_LONGEST:,}, got {value}")
+        self.check_least(max_bytes=1, max_pages=1, max_characters=1, workers=1, min_characters_per_page=0)
+        check_limits(self, "max_page_seconds", "max_seconds")
         if not 0 <= self.min_text_pages <= 1:
             raise StageError(f"extract_pdf.min_text_pages must be between 0 and 1, got {self.min_text_pages}")
 
@@ -274,10 +270,9 @@ class ExtractPdf(Edit):
 
     def _worker_settings(self) -> WorkerSettings:
         fields = ("max_pages", "max_seconds", "max_characters", "cut_files", "hidden_text", "running", "hyphens")
-        options = json.dumps({name: getattr(self, name) for name in (*fields, "page_break")})
-        wall_seconds = _WALL_SECONDS * max(self.max_page_seconds, 1.0)
-        limits = (self.max_page_seconds, self.max_memory, wall_seconds)
-        return WorkerSettings(_WORKER, options, *limits, worker=_WORKER, stage=self.name, extra="pdf")
+        options = {name: getattr(self, name) for name in (*fields, "page_break")}
+        limits = (self.max_page_seconds, self.max_memory)
+        return WorkerSettings(options, *limits, worker=_WORKER, stage=self.name, extra="pdf")
 
     def _checks(self, sizes: pa.Array, read: "list[ReadPdf | None]", lengths: pa.Array) -> list[Check]:
         """Return the checks in order of precedence; ``lengths`` of texts are null for pages without a text so far.

@@ -67,9 +67,10 @@ def engine(tmp_path):
 
 
 def run_engine(path: str, pages: list[str], workers: int = 1, **settings) -> list[tuple[str | None, str | None]]:
-    defaults = {"favor": "", "max_seconds": 5.0, "max_memory": 100_000_000, "wall_seconds": 60.0}
+    limits = {"max_seconds": 5.0, "max_memory": 100_000_000} | settings
     sent = [memoryview(each.encode()) for each in pages]
-    return [tuple(each) for each in extract_pages(sent, WorkerSettings(path, **(defaults | settings)), workers)]
+    found = extract_pages(sent, WorkerSettings({"engine": path, "favor": ""}, **limits), workers)
+    return [tuple(each) for each in found]
 
 
 def extraction(name: str, **fields) -> lc.text.ExtractText:
@@ -95,9 +96,10 @@ def test_an_endless_loop_is_ended_in_python_and_in_c(engine, loop):
 
 
 @pytest.mark.slow
-def test_a_worker_that_stands_still_is_ended_by_wall_time(engine):
+def test_a_worker_that_stands_still_is_ended_by_wall_time(engine, monkeypatch):
+    monkeypatch.setattr(_extraction_pool, "_WALL_SECONDS", 0.5)
     path = engine("if html == 'stuck':\n    time.sleep(1000)\nreturn html")
-    assert run_engine(path, ["a", "stuck", "b"], wall_seconds=2.0) == [("a", None), (None, "time"), ("b", None)]
+    assert run_engine(path, ["a", "stuck", "b"]) == [("a", None), (None, "time"), ("b", None)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
@@ -187,12 +189,12 @@ def test_a_worker_ends_with_its_parent(engine, tmp_path, body):
     told, tells = fork.Pipe(duplex=False)
 
     def extract_until_killed() -> None:
-        run_engine(path, ["first page"], max_seconds=60.0, wall_seconds=600.0)
+        run_engine(path, ["first page"], max_seconds=60.0)
         child = os.fork()
         if child == 0:
             time.sleep(600)
         tells.send((workers()[0], child))
-        run_engine(path, ["x"], max_seconds=60.0, wall_seconds=600.0)
+        run_engine(path, ["x"], max_seconds=60.0)
         time.sleep(600)
 
     parent = fork.Process(target=extract_until_killed)

@@ -18,7 +18,8 @@ def make_extractor(favor):
 def answers_of(folder, engine: str, *pages: str) -> list[tuple[bytes, str]]:
     """Return the answers of a worker of its own, in order."""
     (folder / "engine.py").write_text(engine)
-    settings = {"engine": str(folder / "engine.py"), "favor": "!", "max_seconds": 60.0, "max_memory": 1 << 30}
+    options = {"engine": str(folder / "engine.py"), "favor": "!"}
+    settings = {"options": options, "max_seconds": 60.0, "max_memory": 1 << 30}
     sent = b"".join(LENGTH.pack(len(page.encode())) + page.encode() for page in pages)
     command = [sys.executable, _worker.__file__, json.dumps(settings | {"parent": os.getpid()})]
     told = subprocess.run(command, input=sent, capture_output=True, check=True).stdout

@@ -23,7 +23,7 @@ OPTIONS |= {"hidden_text": "queue", "running": "remove", "hyphens": "join", "pag
 
 def answers_of(*files: bytes, python: tuple[str, ...] = (), **limits) -> list[tuple[bytes, str]]:
     """Return the answers of a worker of its own, in order."""
-    settings = {"favor": json.dumps(OPTIONS), "max_seconds": 60.0, "max_memory": 1 << 30, "parent": os.getpid()}
+    settings = {"options": OPTIONS, "max_seconds": 60.0, "max_memory": 1 << 30, "parent": os.getpid()}
     sent = b"".join(LENGTH.pack(len(each)) + each for each in files)
     command = [sys.executable, *python, _worker.__file__, json.dumps(settings | limits)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
