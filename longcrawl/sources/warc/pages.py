@@ -412,14 +412,17 @@ def begins_like_xhtml(payload: bytes | memoryview) -> bool:
 def begins_like_pdf(payload: bytes | memoryview, *, declared: bool) -> bool:
     """Return whether a body is a PDF by its first ``SNIFFED_BYTES`` bytes.
 
-    A page may mention the header of a PDF, so one that is not ``declared`` as PDF has to begin with the header, or to
-    have it on a line of its own in a body with characters that do not occur in text.
+    A page may mention the header of a PDF. So a body that does not begin with it is a PDF if the header is on a line of
+    its own and the body has characters that do not occur in text, or the end of a PDF. One that is ``declared`` as PDF
+    is any body with the header that does not begin like HTML.
     """
     head = bytes(payload[:SNIFFED_BYTES])
     if b"%PDF-" not in head:
         return False
-    is_certain = declared or _PDF.match(head) is not None
-    return is_certain or (_PDF_LINE.search(head) is not None and BINARY.search(payload) is not None)
+    if _PDF.match(head) or (declared and not begins_like_html(head) and not begins_like_xhtml(head)):
+        return True
+    ends = bytes(payload[-SNIFFED_BYTES:]).rstrip(b"\t\n\f\r\0 ").endswith(b"%%EOF")
+    return _PDF_LINE.search(head) is not None and (ends or BINARY.search(payload) is not None)
 
 
 def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:

@@ -19,13 +19,11 @@ from longcrawl.core.queues import SCHEMA, queue_rows
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError, listed, quoted
 from longcrawl.kernels.texts import check_not_masked, given_texts
+from longcrawl.sources.warc.pages import begins_like_pdf
 from longcrawl.text.extract.pool import Extracted, Workers, WorkerSettings, check_limits
 from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_files
 
 _WORKER = str(Path(__file__).with_name("_worker.py"))
-_HEADER = b"%PDF-"
-_HEADER_WITHIN = 1024
-"""Bytes at the beginning of a file in which its header may be (ISO 32000-1, Annex H, note 13)."""
 _NAMED = 5
 """Documents that a warning names."""
 _MISSING_PAGES = {"failed": "failed_page", "scan": "scanned_page", "garbled": "garbled_page"}
@@ -239,9 +237,9 @@ class ExtractPdf(Edit):
         read: list[ReadPdf | None] = [None] * len(contents)
         sent: dict[int, memoryview] = {}
         for row, file in files.items():
-            is_small, is_pdf = len(file) <= self.max_bytes, _HEADER in bytes(file[:_HEADER_WITHIN])
+            is_small = len(file) <= self.max_bytes
             read[row] = ReadPdf("not_pdf" if is_small else "bytes")
-            if is_small and is_pdf:
+            if is_small and begins_like_pdf(file, declared=True):
                 sent[row] = file
         answers = _workers.extract(self._worker_settings(), self.workers, list(sent.values()))
         for row in reversed(sent):

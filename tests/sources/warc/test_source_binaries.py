@@ -25,6 +25,7 @@ from longcrawl.sources.warc.source import SCHEMA, Warc
 
 PDF = small_pdf("A report")
 HTML = b"<!doctype html><title>Log in</title><p>before you read the report"
+XHTML = b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x">\n'
 WARNING = b"<br />\n<b>Warning</b>: headers already sent in report.php on line 3<br />\n"
 
 
@@ -83,7 +84,15 @@ def test_a_pdf_is_a_row_with_its_bytes(tmp_path):
 
 @pytest.mark.parametrize("mime", [*PDF_TYPES, "application/octet-stream", "text/html", "text/plain", "image/png", None])
 def test_a_pdf_is_known_by_its_bytes_whatever_its_type(tmp_path, mime):
-    for body in (PDF, b"\xef\xbb\xbf\n" + PDF, b"x" * 600 + b"\n" + PDF[:-7] + b"\0" * 9, WARNING + PDF + b"\0"):
+    junk = b"x" * 600 + b"\n"
+    for body in (
+        PDF,
+        b"\xef\xbb\xbf\n" + PDF,
+        junk + PDF[:-7] + b"\0" * 9,
+        WARNING + PDF,
+        junk + PDF,
+        WARNING + PDF + b"\0",
+    ):
         (row,), _ = read(tmp_path, [record(body, mime)], binary=("pdf",))
         assert (row["mime"], row["mime_declared"]) == ("application/pdf", mime)
         assert (row["content"], row["text"], row["html"], row["charset"]) == (body, None, None, None)
@@ -125,10 +134,7 @@ def test_html_sent_as_a_pdf_is_read_as_html(tmp_path):
 
 
 def test_xhtml_sent_as_a_pdf_is_read_as_html(tmp_path):
-    page = (
-        b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x">\n'
-        + HTML
-    )
+    page = XHTML + HTML
     for binary in ((), ("pdf",)):
         (row,), _ = read(
             tmp_path, [record(page), record(b'<?xml version="1.0"?><rss>'), record(page, None)], binary=binary
@@ -158,6 +164,10 @@ def test_pages_about_pdfs_are_pages(tmp_path):
     assert left_out == Counter()
     assert [row["mime"] for row in found] == [mime for _, mime in bodies]
     assert [{name: row[name] for name in SCHEMA.names} for row in found] == expected
+    for page in (bodies[0][0], XHTML + b"%PDF-1.4\n"):
+        for binary in ((), ("pdf",)):
+            (row,), _ = read(tmp_path, [record(page, "application/pdf")], binary=binary)
+            assert (row["mime"], row["html"]) == (expected[0]["mime"], page.decode())
     (text,), _ = read(tmp_path, [record(b"%PDF- is how the converted text begins", "text/plain", "conversion")])
     assert text["text"] == "%PDF- is how the converted text begins"
 

@@ -197,6 +197,7 @@ def test_a_short_document_is_kept(make_pdf):
 
 def test_the_header_may_be_anywhere_in_the_first_kilobyte(book):
     assert rules(b"junk\n" * 100 + book(1), b"junk\n" * 300 + book(1)) == [None, "not_pdf"]
+    assert rules(b"<!doctype html><title>%PDF-1.4 and later</title>") == ["not_pdf"]
 
 
 def test_scans_can_be_kept_or_dropped(make_pdf, book, scan, scan_with_hidden_text):
