@@ -38,7 +38,8 @@ def kill_a_run(recipe, out):
     while process.poll() is None and not list((out / "work").glob("segment-0/*.json")):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
+    assert not (out / "manifest.json").exists()
 
 
 def test_processes_and_kills_do_not_change_a_run(recipe, tmp_path, directory_digest):
