@@ -6,18 +6,21 @@ section; they are compressed by zstd at its fastest level, and take about as muc
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 
 import zstandard
+from isal import igzip
 
 from longcrawl.core.progress import tell_progress
 from longcrawl.core.sources import Section
 from longcrawl.errors import SourceError
 from longcrawl.io.files import remove, whole_file
 from longcrawl.sources.blocks import RECORD_BYTES, STEP_BYTES, sound_pieces
-from longcrawl.sources.compressed import compression_of
+from longcrawl.sources.compressed import ZSTD_WINDOW_BYTES, compression_of, zstd_dictionary
 from longcrawl.sources.encodings import marked_encoding
 from longcrawl.sources.files import opened
 
@@ -64,6 +67,33 @@ def divide_lines(
         pass
     remove(folder)
     return []
+
+
+def write_beginning(path: str, stored: int, folder: Path) -> tuple[Path, float]:
+    """Write the whole lines in the first ``stored`` bytes of a compressed file to a file in ``folder``.
+
+    Returns:
+        The new file, of the same name and compression, and the bytes of the old one that hold these lines.
+    """
+    target = folder / Path(path).name
+    with Path(path).open("rb") as file:
+        compression, dictionary = compression_of(file), zstd_dictionary(file)
+        file.seek(0)
+        target.write_bytes(file.read(stored))
+    unpacked = list[bytes]()
+    with target.open("rb") as file, suppress(SourceError, zstandard.ZstdError):  # it ends in the middle of a member
+        if compression == "zstd":  # in small pieces, since the last one is lost
+            reader = zstandard.ZstdDecompressor(dictionary, ZSTD_WINDOW_BYTES).stream_reader(
+                file, read_across_frames=True
+            )
+            unpacked.extend(iter(partial(reader.read, STEP_BYTES), b""))
+        else:
+            unpacked.extend(map(bytes, sound_pieces(str(target))))
+    text = b"".join(unpacked)
+    lines = text[: text.rfind(b"\n") + 1]
+    compress = zstandard.ZstdCompressor(LEVEL).compress if compression == "zstd" else igzip.compress
+    target.write_bytes(compress(lines))
+    return target, stored * len(lines) / max(len(text), 1)
 
 
 @dataclass

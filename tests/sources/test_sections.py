@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import re
 import shutil
 from dataclasses import asdict, replace
@@ -217,3 +218,25 @@ def test_losses_of_sections_are_joined_like_those_of_one_file():
     assert joined(lost[1:2]) == lost[1]
     assert joined([bad("has no field", 7), bad("has no field", 5)]) == bad("has no field", 12)
     assert joined([bad("is corrupt"), lost[0]]) == bad("is corrupt; line 2 is x (and 2 more like it)")
+
+
+def in_members(pack):
+    return lambda text: b"".join(pack(text[start : start + 300_000]) for start in range(0, len(text), 300_000))
+
+
+PACKED = {"gz": partial(gzip.compress, compresslevel=1), "zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.mark.parametrize("pack", [*PACKED.values(), *map(in_members, PACKED.values())])
+def test_the_beginning_of_a_compressed_file_has_its_first_lines_and_their_share_of_bytes(tmp_path, pack):
+    chance = random.Random(0)
+    lines = [b"%x\n" % chance.randrange(1 << chance.randrange(900)) for _ in range(20_000)]
+    (tmp_path / "packed").write_bytes(pack(b"".join(lines)))
+    stored = (tmp_path / "packed").stat().st_size
+    (tmp_path / "begin").mkdir()
+    file, took = sections.write_beginning(str(tmp_path / "packed"), stored // 2, tmp_path / "begin")
+    read = b"".join(sections.sound_pieces(str(file)))
+    assert b"".join(lines).startswith(read)
+    assert read.endswith(b"\n")
+    assert read.count(b"\n") / len(lines) == pytest.approx(took / stored, rel=0.12)  # a block of zstd has 128 KiB
+    assert took <= stored // 2

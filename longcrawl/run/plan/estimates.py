@@ -34,6 +34,7 @@ from longcrawl.run.divide import LARGE, MOST, SECTION
 from longcrawl.run.manifest import StageCost
 from longcrawl.run.part import characters, read_gathered
 from longcrawl.sources.files import reading
+from longcrawl.sources.sections import write_beginning
 from longcrawl.urls import is_url
 
 Doubles = npt.NDArray[np.float64]
@@ -46,10 +47,18 @@ STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
 UNSEEN_CASES = 2
 """Number of unseen cases per estimate that an interval allows for."""
+UNSEEN_PARTS = 3
+"""Number of parts like the largest that an interval allows for among as many unread parts as were read.
+
+By the rule of three, a kind of part that is not in a sample of n is fewer than 3 in n, with 95 % confidence.
+"""
 _WIDE = 4.0
 """Ratio of the ends of an interval from which a plan advises a larger sample."""
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
+BEGINNING = 8 << 20
+"""Bytes that are read of a large compressed file."""
+COMPRESSED = (".gz", ".zst")
 FILES = 200
 """Maximum number of sampled documents with files in ``content``, which are in memory; a PDF has about 1 MB."""
 
@@ -150,24 +159,28 @@ def estimate_parts(totals: Sequence[float], drawn: Drawn) -> Estimate:
 
 def _over_parts(totals: Doubles, variances: Doubles, drawn: Drawn, seen: float) -> Estimate:
     value = float(totals.sum()) / drawn.looked_at
-    between = _between(totals, drawn)
+    between, unseen = _between(totals, drawn)
     within = sqrt(float(variances.sum()) / drawn.looked_at * drawn.parts / max(len(totals), 1))
     error = inf if between == inf else sqrt(between**2 + (CONFIDENT * within) ** 2)
-    return Estimate(value, max(value - error, seen), max(value + error, seen))
+    return Estimate(value, max(value - error, seen), max(value + error + unseen, seen))
 
 
-def _between(totals: Doubles, drawn: Drawn) -> float:
-    """Return half the width of the interval due to reading only some of the parts."""
+def _between(totals: Doubles, drawn: Drawn) -> tuple[float, float]:
+    """Return half the width of the interval due to reading only some parts, and what its upper end adds for the rest.
+
+    The second allows for a few parts with most of the total, all or most of which may be among the others.
+    """
     read = len(totals)
     if read == drawn.parts:
-        return 0.0
+        return 0.0, 0.0
     if read < 2:
-        return inf
+        return inf, 0.0
     residuals = totals - drawn.part_sizes * (totals.sum() / drawn.part_sizes.sum())
     variance = drawn.parts**2 * (1 - read / drawn.parts) / read * float((residuals**2).sum()) / (read - 1)
     freedom = read - 1
     quantile = STUDENT[freedom - 1] if freedom <= len(STUDENT) else CONFIDENT + 2.65 / freedom
-    return quantile * sqrt(variance)
+    unseen = (drawn.parts - read) * min(UNSEEN_PARTS / read, 1.0) * max(float(residuals.max()), 0.0)
+    return quantile * sqrt(variance), unseen
 
 
 @dataclass(frozen=True)
@@ -298,8 +311,10 @@ def draw_sample(
 ) -> Sample:
     """Read some parts whole and draw documents from each; the draw depends only on names, places and the seed.
 
-    More than ``least_parts`` are read while they have fewer than ``most_documents`` documents. The sample may have a
-    few documents more than that if parts are small. ``large`` plain files are one part, or their sections are parts.
+    Twice as many parts as before are read while they have fewer than ``most_documents`` documents. Their number must
+    not depend on the last part, or samples that end with a large part would overestimate. The sample may have a few
+    documents more if parts are small. ``large`` files are read whole, or by "sections": sections are drawn from a plain
+    file, and the first ``BEGINNING`` bytes are read of each compressed one, if there are several.
     """
     choices = _Choices(source, parts, large)
     order = np.argsort(keyed_hash(choices.names(), "parts of a plan", seed), kind="stable")
@@ -310,18 +325,21 @@ def draw_sample(
         next(iter(source.read(choices.part(order[0]).each()[0], BadFiles("skip"))), None)
     read: list[SampledPart] = []
     for number in order.tolist():
-        if len(read) >= least_parts and sum(part.documents for part in read) >= most_documents:
-            break
+        if len(read) >= least_parts:
+            if sum(part.documents for part in read) >= most_documents:
+                break
+            least_parts *= 2
         if not choices.is_read(number):
-            read.append(_read(source, choices.part(number), number, choices.size(number), share, seed))
+            read.append(_read(source, choices, number, share, seed))
     read.sort(key=lambda part: part.number)
     return Sample(choices.count, choices.bytes, tuple(read), clock.seconds["start"])
 
 
 class _Choices:
-    """Parts from which a sample is drawn: those of the source, or the sections of a large plain file.
+    """Parts from which a sample is drawn: those of the source, or sections of a large file.
 
-    Only a file from which a section is drawn is divided; the number of sections of the others is taken from their size.
+    Only a plain file from which a section is drawn is divided; the number of sections of the others is taken from their
+    size. Of a compressed file, the first section alone can be drawn.
     """
 
     def __init__(self, source: Source, parts: Sequence[Part], large: str) -> None:
@@ -330,10 +348,21 @@ class _Choices:
         self._sizes = known if all(known) else [1] * len(parts)
         self._places: list[tuple[Part, int, int | None]] = []
         """Each choice: its part, the bytes of that, and the number of a section."""
+        self._beginnings = dict[str, float]()
+        """Bytes that were read of compressed files, by name of their parts; 0 until then."""
+        self._out_of_reach = 0
+        """Number of sections of compressed files after the first."""
         for part, size in zip(parts, self._sizes, strict=True):
-            sections = ceil(size / SECTION) if large == "sections" and _is_divided(source, part, size) else 1
-            self._places += [(part, size, number if sections > 1 else None) for number in range(sections)]
+            numbers: Sequence[int | None] = [None]
+            if large == "sections" and _is_divided(source, part, size):
+                if not part.name.endswith(COMPRESSED):
+                    numbers = range(ceil(size / SECTION))
+                elif len(parts) > 1:
+                    numbers, self._beginnings[part.name] = [0], 0.0
+                    self._out_of_reach += ceil(size / BEGINNING) - 1
+            self._places += [(part, size, number) for number in numbers]
         self._divided: dict[str, list[Part]] = {}
+        self._folder = tempfile.TemporaryDirectory()
 
     @property
     def bytes(self) -> float:
@@ -344,7 +373,7 @@ class _Choices:
     def count(self) -> int:
         """The number of parts, with the sections of files that are known by now."""
         guessed = sum(number is not None for part, _, number in self._places if part.name in self._divided)
-        return len(self._places) - guessed + sum(map(len, self._divided.values()))
+        return len(self._places) - guessed + sum(map(len, self._divided.values())) + self._out_of_reach
 
     def names(self) -> list[str]:
         """Return a name for each choice."""
@@ -355,7 +384,10 @@ class _Choices:
         part, size, number = self._places[choice]
         if number is None:
             return part
-        if part.name not in self._divided:
+        if part.name not in self._divided and part.name in self._beginnings:
+            file, self._beginnings[part.name] = write_beginning(part.files[0], BEGINNING, Path(self._folder.name))
+            self._divided[part.name] = [replace(part, files=(str(file),))]
+        elif part.name not in self._divided:
             with tempfile.TemporaryDirectory() as folder:
                 sections = self._source.divide(part, max(SECTION, size // MOST), Path(folder))
             self._divided[part.name] = [replace(part, section=each) for each in sections] or [part]
@@ -363,8 +395,14 @@ class _Choices:
 
     def size(self, choice: int) -> float:
         """Return the bytes of a choice."""
-        section = self.part(choice).section
-        return float(self._places[choice][1] if section is None else section.bytes)
+        part = self.part(choice)
+        if part.section is not None:
+            return float(part.section.bytes)
+        return self._beginnings.get(part.name, float(self._places[choice][1]))
+
+    def bad_files(self, choice: int) -> BadFiles:
+        """Return a policy for damage: a beginning may end in the middle of a record."""
+        return BadFiles("skip" if self._places[choice][0].name in self._beginnings else self._source.on_bad_files)
 
     def is_read(self, choice: int) -> bool:
         """Return whether a choice is beyond the sections of its file, whose number was taken from its size."""
@@ -376,17 +414,17 @@ class _Choices:
 
 
 def _is_divided(source: Source, part: Part, size: int) -> bool:
-    """Return whether a run reads the file of a part in sections that a plan can find without decompressing it."""
-    plain = not part.name.endswith((".gz", ".zst")) and not part.pieces and len(part.files) == 1
-    return plain and size >= LARGE and source.divides(part)
+    """Return whether a part is one large file of which a plan need not read all."""
+    return size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
 
 
-def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
+def _read(source: Source, choices: _Choices, number: int, most: int, seed: int) -> SampledPart:
+    part, size = choices.part(number), choices.size(number)
     name = part.name if part.section is None else f"{part.name}:{part.section.start}"
     chosen = keyed_hash([name], "documents of a plan", seed)
     drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
     letters, count, clock = total([0]), 0, CoreClock()
-    tables = read_gathered(source, part, BadFiles(source.on_bad_files))
+    tables = read_gathered(source, part, choices.bad_files(number))
     with reading([file for file in part.files if is_url(file)]) as fetched:
         while True:
             with clock.measure("read"):

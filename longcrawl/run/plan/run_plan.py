@@ -51,8 +51,8 @@ BATCH = 200
 
 ROW = "row of the sample"
 """Column with the number of the sampled document that a row was made from."""
-QUICK, REPEATS = 0.5, 2
-"""Core seconds below which a stage is measured again, and the largest number of repeats; caches are then warm."""
+QUICK = 0.5
+"""Core seconds below which a stage is measured again, with warm caches."""
 FIRST = 20
 """Documents of each part used to warm a stage up before it is measured; usually some are kept and some removed."""
 
@@ -65,10 +65,14 @@ class Costs:
         self.read = [max(part.table.num_rows, 1) for part in sample.read]
         self.seconds, self.disk, self.waited = np.zeros((3, len(self.sizes)))
         """``waited`` is the share of ``seconds`` for work that is done once for all parts, while they wait."""
+        self._nothing: float | None = None
+        """Core seconds of the stage for a table without documents."""
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
         """Run a stage on the documents of the part at ``place``, measure it and return the kept documents."""
-        _, nothing = _timed(label, stage, table.slice(0, 0))
+        if self._nothing is None:
+            _, self._nothing = _timed(label, stage, table.slice(0, 0))
+        nothing = self._nothing
         each, left = nothing / self._kept_together(place, table), []
         for _, rows, batch in self._batches(table, BATCH):
             documents, seconds = _timed(label, stage, batch)
@@ -279,15 +283,15 @@ class _Walk:
         return MeasuredStage(label, there, letters, cost, clock.seconds["start"], thinning), left
 
     def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
-        """Run a stage on all documents; repeat it if it was quick or compiled kernels, which happens once in a run.
+        """Run a stage on all documents, and again if it was quick or compiled kernels, which happens once in a run.
 
-        Return the costs of the last repeat, and the kept documents.
+        Return the costs of the last time, and the kept documents.
         """
-        for _ in range(1 + REPEATS):
-            cost, before = Costs(self.sample), count_compiled()
+        cost, before = Costs(self.sample), count_compiled()
+        left = through(cost)
+        if count_compiled() > before or cost.seconds.sum() < QUICK:
+            cost = Costs(self.sample)
             left = through(cost)
-            if count_compiled() == before and cost.seconds.sum() >= QUICK:
-                break
         return cost, left
 
     def _fitted(self, label: str, stage: Stage, tables: list[pa.Table], cost: Costs) -> Stage:
@@ -403,8 +407,9 @@ def plan(
 
     Without ``parts`` and ``documents``, samples grow to 4,000 documents of 8 parts, until the intervals of documents,
     tokens and bytes written are within 5 % of their values, or the next sample would bring their cost above a tenth of
-    the run's. No files are kept. Deduplication finds fewer duplicates among few documents, so its intervals are wide,
-    see :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run would train is trained on the sample.
+    the run's. The first sample, imports and compilation do not count. No files are kept. Deduplication finds fewer
+    duplicates among few documents, so its intervals are wide, see :class:`longcrawl.run.plan.estimates.Thinning`. A
+    tokenizer that a run would train is trained on the sample.
 
     Args:
         recipe: a recipe in any form that :func:`longcrawl.run` takes.
@@ -427,8 +432,8 @@ def plan(
         clock = CoreClock()
         with clock.measure("sample"):
             _, sample = sample_recipe(chosen, least, min(most, DOCUMENTS), seed, (), unit="part")
-            made = scale_up(chosen, sample, seed).plan
-        took = clock.seconds["sample"]
+            made, _, start = scale_up(chosen, sample, seed)
+        took = max(clock.seconds["sample"] - start, 0.0)
         spent += took
         is_whole = len(sample.read) == sample.parts and sum(part.documents for part in sample.read) <= most
         if is_whole or most >= DOCUMENTS or _is_narrow(made) or spent + GROWTH * took > WORTH * made.seconds.value:
@@ -469,14 +474,17 @@ class ScaledUp(NamedTuple):
     plan: Plan
     waited: Mapping[str, Estimate]
     """Core seconds of each stage's row, by label, that are spent on work done once for all parts."""
+    start: float
+    """Core seconds of imports, compilation and first documents, which a larger sample does not spend again."""
 
 
 def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
     """Run a recipe's stages on a sample and scale the measurements to all parts."""
-    scaled = _Scaled(sample, copies)
+    scaled, started = _Scaled(sample, copies), sample.start
     with tempfile.TemporaryDirectory() as folder:
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
         rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
+        started += sum(one.start for one in measured)
         drawn = sum(part.table.num_rows for part in sample.read)
         described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
         for label, stage in recipe.stages:
@@ -488,12 +496,13 @@ def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "gro
             amount = rows[-1].documents if tokens is None else scaled.total(tokens)
             documents = pa.concat_tables(left).drop_columns(ROW)
             written, spill, took, start = measure_output(recipe.output, applied, documents)
+            started += start
             seconds = took.at(amount).within(CLOCK_FACTOR, START_FACTOR * start + DESCRIBE_SECONDS)
             spilled = spill.at(amount) + exact(spill.fixed * (sample.parts - 1))  # each part has its own files
             rows.append(PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled))
             counted = None if tokens is None else amount
             made = replace(made, rows=tuple(rows), tokens=counted, written=written.at(amount))
-    return ScaledUp(made, scaled.waited)
+    return ScaledUp(made, scaled.waited, started)
 
 
 class _Scaled:

@@ -65,7 +65,7 @@ def scaled(recipe: Recipe, *figures: tuple[float, ...], **waited: float) -> Scal
         for label, (documents, seconds, disk) in zip(labels, figures, strict=True)
     ]
     plan = Plan(recipe.name, "0", "a sample", tuple(rows), None, exact(3e9))
-    return ScaledUp(plan, {label: exact(waited.get(label, 0.0)) for label in labels})
+    return ScaledUp(plan, {label: exact(waited.get(label, 0.0)) for label in labels}, 0.0)
 
 
 def only(estimate: Estimate) -> float:

@@ -1,9 +1,13 @@
 """A plan's figures for a run: exact if everything was read, else intervals that contain the truth."""
 
+import gzip
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 import longcrawl as lc
@@ -44,7 +48,7 @@ def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
 
 
 def test_more_of_small_parts_are_read_until_there_are_documents(recipe):
-    assert lc.plan(recipe, parts=2, documents=100).sample == "120 documents of 3 of 4 parts"
+    assert lc.plan(recipe, parts=2, documents=100).sample == "160 documents of 4 of 4 parts"
     held_out = ["outputs.gpt-simple.heldout=30"]
     assert lc.plan(recipe, parts=2, overrides=held_out).sample == "160 documents of 4 of 4 parts"
 
@@ -142,3 +146,18 @@ def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
     assert 360 in made.rows[0].documents
     whole = lc.plan(recipe, parts=40, documents=4000)
     assert whole.rows[0].documents.value == 360
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gz", "zst"])
+def test_large_compressed_files_are_read_to_their_first_bytes(recipe, tmp_path, monkeypatch, compress):
+    for name, value in {"LARGE": 1 << 17, "BEGINNING": 1 << 17}.items():
+        monkeypatch.setattr(estimates, name, value)
+    chance, ending = np.random.default_rng(0), "gz" if compress is gzip.compress else "zst"
+    for file in range(3):
+        texts = [" ".join(map(str, chance.integers(0, 1 << 30, 30))) for _ in range(1500)]
+        lines = [json.dumps({"id": f"packed-{file}-{number}", "text": text}) for number, text in enumerate(texts)]
+        (tmp_path / "texts" / f"packed-{file}.jsonl.{ending}").write_bytes(compress("\n".join(lines).encode()))
+    made = lc.plan(recipe, parts=7, documents=40)
+    read, parts = (int(number) for number in re.findall(r"([0-9]+) of ([0-9]+) parts", made.sample)[0])
+    assert read == 7 < parts
+    assert made.rows[0].documents.value == pytest.approx(3 * 1500 + 160, rel=0.2)
