@@ -23,10 +23,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fsspec.asyn import AsyncFileSystem
-from fsspec.spec import AbstractFileSystem
-from fsspec.utils import glob_translate
-
 from longcrawl.core.display import counted
 from longcrawl.core.sources import Part
 from longcrawl.errors import NotYetError, SourceError, listed, reason_of, unreadable, warn_user
@@ -223,6 +219,8 @@ def match_remote(pattern: str) -> list[str]:
     fixed = itertools.takewhile(lambda step: not any(sign in step for sign in "*?["), steps[host:])
     before = "/".join([*steps[:host], *fixed, ""])
     try:
+        from fsspec.utils import glob_translate  # for remote files alone, as fsspec takes a tenth of a second
+
         matches = re.compile(glob_translate(inner)).match
     except ValueError as wrong:
         raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
@@ -325,6 +323,9 @@ def _text(path: str) -> str | None:
 
 
 def _walks(kind: type) -> bool:
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
     own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec is untyped
     return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # fsspec has no public way to ask
 
