@@ -100,7 +100,7 @@ def trace(
     tokens = batch["targets" if "targets" in batch else "input_ids"]
     if row is not None and not 0 <= row < len(tokens):
         raise LoaderError(f"the batch has rows 0 to {len(tokens) - 1}, not {row}: check --row and batch_size")
-    named = None if tokenizer is None else load_encoder(tokenizer)
+    named = None if tokenizer is None else load_encoder(tokenizer, engine="tokenizers")
     find_beside = cache(_beside)
 
     def piece(origin: Origin) -> TracedPiece:
@@ -207,5 +207,5 @@ def _beside(folder: str) -> tuple[Encoder | None, bool]:
         if not is_url(here) and Path(file).is_file():
             found = (Path(here, description) for description in RESULTS.described())
             described = [load_json(each.read_text("utf-8")) for each in found if each.is_file()]
-            return load_encoder(file), any(each.get("json_escaped") for each in described)
+            return load_encoder(file, engine="tokenizers"), any(each.get("json_escaped") for each in described)
     return None, False
