@@ -33,6 +33,8 @@ for name in ("datatrove", "megatron", "nanogpt", "olmo-core"):
     windows = lc.loading.Windows(name, 16, shuffle="windows", format="nanogpt" if name == "nanogpt" else None)
     feeds[name] = windows.batches(4)
     feeds[f"{name}, mixed"] = lc.loading.WindowMixture({"a": windows}, {"a": 1.0}, batch_size=2)
+if "numba" not in json.loads(sys.argv[1]):
+    feeds["jsonl"] = lc.loading.Jsonl("rows.jsonl", tokenizer="gpt-simple/tokenizer.json", batch_size=2, max_length=32)
 digests = {}
 for name, feed in feeds.items():
     batch = next(iter(feed))
@@ -56,6 +58,7 @@ def folder(tmp_path_factory) -> Path:
     """Return a folder with an output of each format."""
     folder = tmp_path_factory.mktemp("outputs")
     rows = [{"id": str(number), "text": "The tide was out. " * (number % 9 + 2)} for number in range(60)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     tokens = lc.Crawl(rows) | lc.tokens.Tokenize("trained", vocabulary_size=300)
     for name in ("gpt_simple", "datatrove", "megatron", "nanogpt", "olmo_core"):
         getattr(tokens, f"to_{name}")(folder / name.replace("_", "-"))
@@ -75,12 +78,29 @@ def batches(folder: Path, missing: list[str]) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-def test_every_format_is_read_without_the_packages_that_make_data(folder):
+@pytest.fixture(scope="module")
+def everything(folder) -> dict[str, str]:
+    """Return what feeds give where all packages are."""
+    return batches(folder, [])
+
+
+def left_out(*added: str) -> list[str]:
+    """Return the modules that an installation for loading lacks, to which some packages were added."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     names = {Requirement(each).name for each in declared} - named_in_docs()
     assert {"numba", "llvmlite", "transformers", "datasets", "typer", "tokenizers"} <= names
-    without = sorted(name.replace("-", "_") for name in names | {"pandas", "scipy", "datasketch", "torch"})
-    assert batches(folder, without) == batches(folder, [])
+    every = (names | {"pandas", "scipy", "datasketch", "torch"}) - {*added}
+    return sorted(name.replace("-", "_") for name in every)
+
+
+def test_every_format_is_read_without_the_packages_that_make_data(folder, everything):
+    tokens = {name: batch for name, batch in everything.items() if name != "jsonl"}
+    assert batches(folder, left_out()) == tokens
+
+
+def test_json_lines_are_read_with_the_packages_that_the_guide_adds(folder, everything):
+    assert "`Jsonl` needs `numba` and `tokenizers`" in (ROOT / "docs" / "feeds.md").read_text("utf-8")
+    assert batches(folder, left_out("numba", "llvmlite", "tokenizers")) == everything
 
 
 def test_the_packing_that_needs_numba_says_so(folder):
