@@ -73,6 +73,10 @@ def test_a_batch_script_that_is_stopped_is_queued_again(folder):
         assert submit(folder, "recipe.yaml", "run", ENDS=ends, SLURM_JOB_ID="7").returncode == int(ends)
         assert (folder / "queued").exists() is (ends == "130")
     assert (folder / "queued").read_text() == "requeue 7\n"
+    (folder / "run").mkdir()
+    (folder / "run" / "manifest.json").write_text("{}")
+    for ends, exits in (("137", 0), ("1", 1)):
+        assert submit(folder, "recipe.yaml", "run", ENDS=ends, SLURM_JOB_ID="7").returncode == exits
 
 
 def test_the_batch_script_says_what_it_takes(folder):
