@@ -332,6 +332,10 @@ class Source(ABC):
         """Yield the ids of a part, also of documents that ``read`` leaves out; None if that takes as long."""
         return None
 
+    def part_bytes(self, part: Part) -> int:
+        """Return the bytes of a part's local files, from which a plan estimates other parts; 0 if they are unknown."""
+        return sum(Path(file).stat().st_size for file in part.files if Path(file).is_file())
+
     def divides(self, part: Part) -> bool:  # noqa: ARG002  # sources of large files need it
         """Return whether a large local file of a part may be read in sections, judged without opening it."""
         return False

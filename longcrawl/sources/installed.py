@@ -69,6 +69,18 @@ class Installed(Source):
         packages = [f"{name}=={found.version}" for name, found in _distributions().items()]
         return repr([platform.python_version(), packages])
 
+    def part_bytes(self, part: Part) -> int:
+        """Return the bytes of a distribution's documents by its RECORD, with all of its METADATA."""
+        if part.name == f"{PYTHON}/pydoc_data":
+            from pydoc_data.topics import topics
+
+            return sum(map(len, topics.values()))
+        found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
+        rows = filter(None, csv.reader((found.read_text("RECORD") or "").splitlines()))
+        likely = ((row[0], row[-1]) for row in rows if row[0].endswith(_ENDINGS) or "-info/" in row[0])
+        sizes = (size for name, size in likely if _is_document(importlib.metadata.PackagePath(name)))
+        return len(found.read_text("METADATA") or "") + sum(int(size) for size in sizes if size.isdecimal())
+
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one distribution, or Python's help topics."""
         url: str | None = "https://docs.python.org/3/"

@@ -132,6 +132,14 @@ def test_a_package_without_a_description_has_no_document(site):
     assert read()[0] == []
 
 
+def test_the_bytes_of_a_package_are_those_of_its_documents(site):
+    install(site, "alpha", "1", {})
+    info = site / "alpha-1.dist-info"
+    (info / "RECORD").write_text("alpha/guide.md,sha256=x,700\nalpha/notes.txt,,\nalpha/code.py,sha256=x,9000\n")
+    (part,) = (part for part in Installed().splits()["train"] if part.name == "alpha")
+    assert Installed().part_bytes(part) == 700 + (info / "METADATA").stat().st_size
+
+
 def test_the_help_topics_of_python():
     rows = load_dataset("longcrawl", "installed", packages=["python"], split="train").to_list()
     assert [row["id"] for row in rows] == sorted(row["id"] for row in rows)

@@ -118,6 +118,8 @@ class Drawn:
     """Number of documents in each part that was read: float64 [parts]."""
     totals: Doubles
     """Sum of the document sizes in each part that was read: float64 [parts]."""
+    squares: float
+    """Sum of the squares of the sizes of all parts."""
 
     @property
     def looked_at(self) -> float:
@@ -131,7 +133,7 @@ def estimate_total(values: Doubles, drawn: Drawn, *, counts: bool = False) -> Es
     With ``counts`` the quantity of a document is 0 or 1; otherwise it is assumed to grow with the document's size.
 
     >>> one = (np.ones(100),)
-    >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))
+    >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]), 1.0)
     >>> estimate_total(np.arange(100) % 4 == 0, drawn, counts=True)
     Estimate(value=25.0, low=25.0, high=25.0)
     """
@@ -175,8 +177,14 @@ def _between(totals: Doubles, drawn: Drawn) -> tuple[float, float]:
         return 0.0, 0.0
     if read < 2:
         return inf, 0.0
-    residuals = totals - drawn.part_sizes * (totals.sum() / drawn.part_sizes.sum())
+    expected = drawn.part_sizes * (totals.sum() / drawn.part_sizes.sum())
+    residuals = totals - expected
     variance = drawn.parts**2 * (1 - read / drawn.parts) / read * float((residuals**2).sum()) / (read - 1)
+    # Larger parts than those that were read may depart from the total per byte by as large a share of their own size.
+    shares = residuals / np.maximum(expected, 1e-9)
+    unread = max(drawn.squares - float((drawn.part_sizes**2).sum()), 0.0)
+    by_size = (totals.sum() / drawn.part_sizes.sum()) ** 2 * float((shares**2).sum()) / (read - 1) * unread
+    variance = max(variance, float(by_size))
     freedom = read - 1
     quantile = STUDENT[freedom - 1] if freedom <= len(STUDENT) else CONFIDENT + 2.65 / freedom
     unseen = (drawn.parts - read) * min(UNSEEN_PARTS / read, 1.0) * max(float(residuals.max()), 0.0)
@@ -252,6 +260,8 @@ class Sample:
     read: tuple[SampledPart, ...]
     start: float
     """Core seconds before the first documents arrived, for imports and compilation."""
+    squares: float
+    """Sum of the squares of the sizes of all parts."""
 
     @property
     def together(self) -> float:
@@ -273,7 +283,8 @@ class Sample:
             raise RunError(
                 f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
             )
-        return replace(self, parts=files, size=self.size * files / self.parts)
+        share = files / self.parts
+        return replace(self, parts=files, size=self.size * share, squares=self.squares * share)
 
     @property
     def input_bytes(self) -> Estimate | None:
@@ -298,6 +309,7 @@ class Sample:
             [part.sizes for part in read],
             np.array([part.documents for part in read], np.float64),
             np.array([part.document_size for part in read], np.float64),
+            self.squares,
         )
 
 
@@ -332,7 +344,7 @@ def draw_sample(
         if not choices.is_read(number):
             read.append(_read(source, choices, number, share, seed))
     read.sort(key=lambda part: part.number)
-    return Sample(choices.count, choices.bytes, tuple(read), clock.seconds["start"])
+    return Sample(choices.count, choices.bytes, tuple(read), clock.seconds["start"], choices.squares)
 
 
 class _Choices:
@@ -344,7 +356,7 @@ class _Choices:
 
     def __init__(self, source: Source, parts: Sequence[Part], large: str) -> None:
         self._source = source
-        known = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
+        known = [source.part_bytes(part) for part in parts]
         self._sizes = known if all(known) else [1] * len(parts)
         self._places: list[tuple[Part, int, int | None]] = []
         """Each choice: its part, the bytes of that, and the number of a section."""
@@ -352,6 +364,8 @@ class _Choices:
         """Bytes that were read of compressed files, by name of their parts; 0 until then."""
         self._out_of_reach = 0
         """Number of sections of compressed files after the first."""
+        self.squares = 0.0
+        """Sum of the squares of the bytes of all choices and of what is out of reach."""
         for part, size in zip(parts, self._sizes, strict=True):
             numbers: Sequence[int | None] = [None]
             if large == "sections" and _is_divided(source, part, size):
@@ -360,6 +374,7 @@ class _Choices:
                 elif len(parts) > 1:
                     numbers, self._beginnings[part.name] = [0], 0.0
                     self._out_of_reach += ceil(size / BEGINNING) - 1
+            self.squares += size**2 / (ceil(size / BEGINNING) if part.name in self._beginnings else len(numbers))
             self._places += [(part, size, number) for number in numbers]
         self._divided: dict[str, list[Part]] = {}
         self._folder = tempfile.TemporaryDirectory()

@@ -21,6 +21,10 @@ class _Made(Text):
     """Parts that are in memory: ``made[part]`` is the length of each document."""
 
     made = ()
+    known_bytes = False
+
+    def part_bytes(self, part):
+        return int(sum(self.made[int(part.name)])) if self.known_bytes else 0
 
     def read(self, part, _bad_files):
         lengths = self.made[int(part.name)]
@@ -29,9 +33,10 @@ class _Made(Text):
             yield pa.table({"id": [f"{part.name}-{first + i}" for i in range(len(texts))], "text": texts})
 
 
-def _sampled(made, parts, documents, seed):
+def _sampled(made, parts, documents, seed, *, known_bytes=False):
     source = _Made(data_dir=".")
     object.__setattr__(source, "made", made)
+    object.__setattr__(source, "known_bytes", known_bytes)
     return draw_sample(source, [Part(str(number)) for number in range(len(made))], parts, documents, seed)
 
 
@@ -62,11 +67,15 @@ def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
     assert (np.mean(halves, 0) <= (2.7 if parts == len(made) else 4.3) * np.std(values, 0)).all()
 
 
-def test_a_few_parts_with_most_documents_are_allowed_for():
-    made = [np.full(count, 100) for count in [100, 90, 60, *[2] * 57]]
+FEW_HAVE_MOST = [np.full(count, 100) for count in [100, 90, 60, *[2] * 57]]
+OF_LONGER_TEXTS = [np.full(count, 2000) for count in [20, 10, 5]] + [np.full(1 + part % 7, 200) for part in range(57)]
+
+
+@pytest.mark.parametrize(("made", "known_bytes"), [(FEW_HAVE_MOST, False), (OF_LONGER_TEXTS, True)])
+def test_a_few_large_parts_are_allowed_for(made, known_bytes):
     truth, found = sum(map(len, made)), []
     for seed in range(60):
-        sample = _sampled(made, 2, 30, seed)
+        sample = _sampled(made, 2, 30, seed, known_bytes=known_bytes)
         assert len(sample.read) in (2, 4, 8, 16, 32, 60)  # no matter which part has the last of the documents
         found.append(estimate_parts(sample.drawn.documents.tolist(), sample.drawn))
     seen = [each for each in found if each.high > each.low]
@@ -116,7 +125,7 @@ def test_who_is_drawn_does_not_depend_on_how_tables_are_cut(monkeypatch):
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
 def test_what_was_read_whole_is_exact(values):
     one = [np.ones(len(values))]
-    drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([len(values)]), np.array([len(values)]))
+    drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([len(values)]), np.array([len(values)]), 1.0)
     estimate = estimate_total(np.array(values, float), drawn, counts=True)
     assert (estimate.low, estimate.value, estimate.high) == (pytest.approx(sum(values)),) * 3
 
