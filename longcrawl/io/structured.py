@@ -15,12 +15,20 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from longcrawl.errors import CorruptionError, FormatError, RunError, as_lines, one_line, quoted, unreadable, warn_user
-from longcrawl.io.files import bring, bring_again, checksum, content_digest, file_entries, write_text
+from longcrawl.io.files import (
+    bring,
+    bring_again,
+    checksum,
+    content_digest,
+    file_entries,
+    reread_when_changed,
+    write_text,
+)
 
 DEPTH = 100
 """Maximum nesting depth of lists and mappings."""
@@ -290,27 +298,19 @@ class Marker:
         write_text(self.path, seal({"content": self.content, "files": self.files}))
 
     @classmethod
-    def read(cls, path: Path) -> Self | None:
+    def read(cls, path: Path) -> "Marker | None":
         """Read a marker, or return None if it is missing or damaged."""
         return cls.read_all([path])[0]
 
     @classmethod
-    def read_all(cls, paths: Iterable[Path]) -> list[Self | None]:
+    def read_all(cls, paths: Iterable[Path]) -> "list[Marker | None]":
         """Read several markers like :meth:`read`, downloading all of them together from a store."""
-        named, markers = list(paths), list[Self | None]()
+        named = list(paths)
         bring(*named)
-        for path in named:
-            marker = None
-            # Flipped bits can turn JSON into anything.
-            with suppress(FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
-                found = json.loads(path.read_bytes())
-                if is_sealed(path, found):
-                    marker = cls(path, found["content"], found["files"])
-            markers.append(marker)
-        return markers
+        return [_read_marker(str(path)) for path in named]
 
     @classmethod
-    def whole(cls, path: Path) -> Self | None:
+    def whole(cls, path: Path) -> "Marker | None":
         """Read a marker and verify all its files; return None, with a warning, if something is damaged."""
         if (marker := cls.read(path)) is not None:
             problem = next(marker.problems(path.parent / name for name in marker.files), "")
@@ -324,7 +324,7 @@ class Marker:
         return None
 
     @classmethod
-    def open(cls, path: Path, *files: Path) -> Self:
+    def open(cls, path: Path, *files: Path) -> "Marker":
         """Read a marker and :meth:`check` the given files; a process reads each file once for that."""
         marker = cls.read(path)
         if marker is None:
@@ -356,6 +356,18 @@ class Marker:
         """Return the entries of the marker's files by absolute path."""
         folder = _resolved_folder(os.path.abspath(self.path.parent))  # noqa: PTH100  # as a text
         return {os.path.normpath(f"{folder}/{name}"): entry for name, entry in self.files.items()}
+
+
+@reread_when_changed(1 << 12)
+def _read_marker(path: str) -> Marker | None:
+    """Read a marker once until it changes: the leading process asks for those of all parts some ten times."""
+    # Flipped bits can turn JSON into anything.
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
+        file = Path(path)
+        found = json.loads(file.read_bytes())
+        if is_sealed(file, found):
+            return Marker(file, found["content"], found["files"])
+    return None
 
 
 def resolved(file: Path) -> str:

@@ -181,7 +181,7 @@ def check_results(
     folder: Path, markers: Iterable[Path], engine: Engine, within: str = ""
 ) -> dict[str, dict[str, int | str]]:
     """Return size and SHA-256 of the result files of a run, or of a folder in it, after comparing the markers."""
-    sizes = {file.relative_to(folder).as_posix(): size for file, size in file_sizes(folder / within).items()}
+    sizes = {_name_in(str(folder), str(file)): size for file, size in file_sizes(folder / within).items()}
     tasks, room = list[list[str]](), 0
     for name, size in sizes.items():
         if not _is_passing(name):
@@ -191,13 +191,18 @@ def check_results(
             tasks[-1].append(name)
             room -= size
     found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
-    top = f"{folder.resolve()}{os.sep}"
+    top = str(folder.resolve())
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
-            name = Path(file.removeprefix(top)).as_posix()
+            name = _name_in(top, file)
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
                 raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
+
+
+def _name_in(folder: str, file: str) -> str:
+    """Return the name of a file in a folder, with slashes; any other path is returned as it is."""
+    return file.removeprefix(f"{folder}{os.sep}").replace(os.sep, "/")
 
 
 def _is_passing(name: str) -> bool:
