@@ -117,29 +117,19 @@ class LongestPath:
     """CPU seconds through a run of several processes: what waits for tasks waits for the busiest of them."""
 
     def __init__(self) -> None:
-        self.waited = self.tasks = self.beside = 0.0
-
-    def around_threads(self, function: Callable[..., Any], num_proc: int) -> Callable[..., Any]:
-        """Return a function whose threads run beside each other in as many cores as there are processes."""
-
-        def timed(*arguments: Any) -> Any:
-            result, spent, busiest = in_threads(function, *arguments)
-            self.beside += spent - max(busiest, spent / num_proc)
-            return result
-
-        return timed
+        self.waited = self.tasks = 0.0
 
     def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``map_tasks`` that adds up what its processes take."""
 
-        def timed(function: Any, tasks: Any, num_proc: int) -> Iterator[Any]:
-            if num_proc <= 1 or len(tasks) <= 1:
-                yield from map_tasks(function, tasks, num_proc)
+        def timed(function: Any, tasks: Any, num_proc: int, workers: Any = None) -> Iterator[Any]:
+            if num_proc <= 1 or not len(tasks):
+                yield from map_tasks(function, tasks, num_proc, workers)
                 return
             taken, busiest = 0.0, defaultdict[int, float](float)
-            for result, process, seconds, longest in map_tasks(Timed(function), tasks, num_proc):
+            for result, process, seconds, longest in map_tasks(Timed(function), tasks, num_proc, workers):
                 taken += seconds
-                busiest[process] += longest
+                busiest[process] += longest if has_cores(len(tasks), num_proc) else seconds
                 yield result
             self.waited += max(taken / num_proc, *busiest.values())
             self.tasks += taken
@@ -150,7 +140,12 @@ class LongestPath:
         """Return the seconds of this process, of the busiest ones, and of starting and ending each."""
         own, ended = time.process_time(), os.times()
         around_tasks = max(ended.children_user + ended.children_system - self.tasks, 0.0)
-        return own - self.beside + self.waited + around_tasks / num_proc
+        return own + self.waited + around_tasks / num_proc
+
+
+def has_cores(tasks: int, cores: int) -> bool:
+    """Return whether the threads of a task have more than one core, so that only the busiest is waited for."""
+    return 2 * tasks <= cores
 
 
 class Phases:
@@ -163,27 +158,29 @@ class Phases:
     def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``map_tasks`` that records the tasks of one process."""
 
-        def recorded(function: Any, tasks: Any, num_proc: int) -> Iterator[Any]:
+        def recorded(function: Any, tasks: Any, num_proc: int, workers: Any = None) -> Iterator[Any]:
             if num_proc > 1:
-                yield from map_tasks(function, tasks, num_proc)
+                yield from map_tasks(function, tasks, num_proc, workers)
                 return
-            seconds, memory = list[float](), list[int]()
+            seconds, longest, memory = list[float](), list[float](), list[int]()
             name = getattr(getattr(function, "func", function), "__name__", "task")
             if len(tasks) and hasattr(tasks[0], "segment"):
                 name += f" {tasks[0].segment.number}"
-            self.found.append({"name": name, "seconds": seconds, "memory": memory})
+            self.found.append({"name": name, "seconds": seconds, "longest": longest, "memory": memory})
 
             def timed(task: Any) -> Any:
                 forget_peak()
                 self.steps.book()
-                started, self.steps.in_task = self.steps.now(), True
+                self.steps.in_task = True
                 try:
-                    return function(task)
+                    result, _, taken, busiest = Timed(function)(task)
                 finally:
                     self.steps.book()
                     self.steps.in_task = False
-                    seconds.append(self.steps.now() - started)
-                    memory.append(peak())
+                seconds.append(taken)
+                longest.append(busiest)
+                memory.append(peak())
+                return result
 
             yield from map_tasks(timed, tasks, 1)
 
@@ -224,31 +221,12 @@ class Timed:
         self.function = function
 
     def __call__(self, task: Any) -> tuple[Any, int, float, float]:
-        from longcrawl.core.clock import _seconds
+        from longcrawl.core.clock import cpu_seconds
 
-        started = _seconds()
+        started = cpu_seconds()
         result, spent, busiest = in_threads(self.function, task)
-        seconds = _seconds() - started
+        seconds = cpu_seconds() - started
         return result, os.getpid(), seconds, busiest + max(seconds - spent, 0.0)
-
-
-class WrittenHere:
-    """Writes a file, counting threads in this process alone: those of as many workers have no core to themselves."""
-
-    def __init__(self, write: Callable[..., Any], counting: Callable[..., Any]) -> None:
-        self.write, self.counting, self.__name__ = write, counting, write.__name__
-
-    def __call__(self, *task: Any) -> Any:
-        return self.counting(*task)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _uncounted, ()
-
-
-def _uncounted() -> Callable[..., Any]:
-    from longcrawl.run import segments
-
-    return getattr(segments.write_file, "write", segments.write_file)
 
 
 def text_bytes(table: Any) -> int:
@@ -287,12 +265,12 @@ def main() -> None:
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
     from longcrawl.run import inputs as decisions
-    from longcrawl.run import job, manifest, part, segments
+    from longcrawl.run import job, manifest, part
     from longcrawl.run.engines import local
     from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
-    now = clock._seconds  # noqa: SLF001  # a benchmark of it
+    now = clock.cpu_seconds
     steps, path = Steps(now), LongestPath()
     phases = Phases(steps)
     loaded = load_recipe(recipe, settings)
@@ -323,7 +301,6 @@ def main() -> None:
     manifest.RunCosts.measure = steps.name_waits(manifest.RunCosts.measure)  # type: ignore[method-assign]
     start_workers = local.map_tasks
     local.map_tasks = phases.around(path.around(local.map_tasks))
-    segments.write_file = WrittenHere(segments.write_file, path.around_threads(segments.write_file, int(num_proc)))
     decisions.HELD = int(os.environ.get(HELD, decisions.HELD))
     before = time.monotonic()
     inputs = part._input  # noqa: SLF001  # tables are read nowhere else

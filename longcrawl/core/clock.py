@@ -19,13 +19,14 @@ class CoreClock:
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Add the CPU time of the block to ``name``."""
-        started = _seconds()
+        started = cpu_seconds()
         try:
             yield
         finally:
-            self.seconds[name] += _seconds() - started
+            self.seconds[name] += cpu_seconds() - started
 
 
-def _seconds() -> float:
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and its children so far."""
     ended = os.times()
     return time.process_time() + ended.children_user + ended.children_system + sum(LIVING.values())

@@ -11,11 +11,14 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
+from longcrawl.core.clock import LIVING, cpu_seconds
 from longcrawl.core.exchange import Exchange, exchange_files
 from longcrawl.core.progress import SECONDS, look_at_progress
 from longcrawl.core.registry import installed_versions
@@ -107,6 +110,61 @@ def _check_versions(wanted: Mapping[str, str]) -> None:
 R = TypeVar("R")
 
 
+class Workers:
+    """Worker processes that end with the ``with`` block, or with this process; they start with the first tasks."""
+
+    def __init__(self, count: int) -> None:
+        # Fork if the system can, as `datasets` does: scripts need no __main__ guard, and numba loads once.
+        self._method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+        context = multiprocessing.get_context(self._method)
+        self._watched, self._held = context.Pipe(duplex=False)
+        self._count, self._used = count, set[int]()
+        self._pool = ProcessPoolExecutor(count, context, _start_worker, (self._watched, self._held))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Workers end themselves when this closes. The pool cannot always end them: an idle worker that is killed
+        # keeps the lock of the queue through which the pool stops the others.
+        self._held.close()
+        self._pool.shutdown()
+        self._watched.close()
+        for process in self._used:  # the system counts their time now
+            LIVING.pop(process, None)
+
+    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> Generator[R, None, None]:
+        """Call ``function`` on every task and yield the results as they arrive, see :func:`map_tasks`."""
+        if self._method == "fork":
+            load_compiler()
+        running, left = set[Future[tuple[R, int, float]]](), (pack(function, task) for task in tasks)
+        try:
+            # Submit few tasks at a time, so that none must be cancelled. If a worker dies just after a cancellation,
+            # the pool's management thread fails and this process would wait for ever (Python 3.11).
+            running |= {self._pool.submit(_run_counted, task) for task in islice(left, self._count + 1)}
+            while running:
+                done, running = wait(running, SECONDS, FIRST_COMPLETED)
+                look_at_progress()
+                for each in done:
+                    running |= {self._pool.submit(_run_counted, task) for task in islice(left, 1)}
+                    result, process, seconds = each.result()
+                    self._used.add(process)
+                    LIVING[process] = seconds
+                    yield result
+        except BrokenProcessPool as broken:
+            raise RunError(
+                "a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
+                "lower --num-proc if memory is short; what is finished is kept"
+            ) from broken
+        finally:
+            wait(running)
+
+
+def _run_counted(packed: bytes) -> tuple[Any, int, float]:
+    """Run a task of :func:`pack`; also return this process and its CPU seconds so far."""
+    return run_packed(packed), os.getpid(), cpu_seconds()
+
+
 @dataclass(frozen=True)
 class Local(HeldAlone):
     """Engine that runs tasks in processes of this machine.
@@ -116,10 +174,19 @@ class Local(HeldAlone):
     """
 
     num_proc: int = 1
+    workers: Workers | None = field(default=None, kw_only=True, repr=False, compare=False)
+    """Processes kept while the engine holds a run, so that each loads kernels and tokenizers once; None at other times.
+    """
+
+    @contextmanager
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
+        """Lock the folder of a run for this process alone; yield None if the run is finished by then."""
+        with super().hold(work, is_finished) as holding, Workers(self.num_proc) as workers:
+            yield None if holding is None else replace(holding, workers=workers)
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they arrive, in any order."""
-        return self._while_held(map_tasks(function, tasks, self.num_proc))
+        return self._while_held(map_tasks(function, tasks, self.num_proc, self.workers))
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
@@ -131,11 +198,14 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
+def map_tasks(
+    function: Callable[[T], R], tasks: Sequence[T], num_proc: int, workers: Workers | None = None
+) -> Generator[R, None, None]:
     """Call ``function`` on every task and yield the results as they arrive, in any order.
 
     With ``num_proc`` 1 all tasks run in this process. Otherwise none does: it may initialise CUDA, and forked children
     of such a process cannot use a GPU. The first error ends the map after the running tasks, so their files are whole.
+    Without ``workers``, processes are started for these tasks alone.
 
     Raises:
         RunError: a worker process was killed, or cannot enter the current folder.
@@ -143,39 +213,13 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     if num_proc <= 1 or not tasks:
         yield from map(function, tasks)
         return
-    # Fork if the system can, as `datasets` does: scripts need no __main__ guard, and numba and tokenizers load once.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "fork":
-        load_compiler()
-    workers = min(num_proc, len(tasks))
-    watched, held = context.Pipe(duplex=False)
-    running, left = set[Future[R]](), (pack(function, task) for task in tasks)
-    with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
-        try:
-            # Submit few tasks at a time, so that none must be cancelled. If a worker dies just after a cancellation,
-            # the pool's management thread fails and this process would wait for ever (Python 3.11).
-            running |= {pool.submit(run_packed, task) for task in islice(left, workers + 1)}
-            while running:
-                done, running = wait(running, SECONDS, FIRST_COMPLETED)
-                look_at_progress()
-                for each in done:
-                    running |= {pool.submit(run_packed, task) for task in islice(left, 1)}
-                    yield each.result()
-        except BrokenProcessPool as broken:
-            raise RunError(
-                "a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
-                "lower --num-proc if memory is short; what is finished is kept"
-            ) from broken
-        finally:
-            wait(running)
-            # Workers end themselves when this closes. The pool cannot always end them: an idle worker that is killed
-            # keeps the lock of the queue through which the pool stops the others.
-            held.close()
+    with Workers(min(num_proc, len(tasks))) if workers is None else nullcontext(workers) as those:
+        yield from those.map(function, tasks)
 
 
 def _start_worker(watched: Connection, held: Connection) -> None:
     held.close()
+    LIVING.clear()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # Ctrl-C may end a worker at once, as files are written whole or not at all; else each would begin another task.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from longcrawl.core.clock import LIVING, cpu_seconds
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.io.structured import DamagedWorkError
@@ -46,6 +47,19 @@ def test_a_single_task_of_several_processes_is_not_done_in_the_one_that_forks():
     assert list(map_tasks(pid_of, [0], 1)) == [os.getpid()]
     (worker,) = map_tasks(pid_of, [0], 2)
     assert worker != os.getpid()
+
+
+def test_a_run_keeps_its_workers_from_step_to_step_and_counts_their_time(tmp_path):
+    folders = [tmp_path / name for name in ("work", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    before = cpu_seconds()
+    with Local(2).hold(folders[0], lambda: False) as engine:
+        first, second = ({*engine.tasks(meet_the_other, [folder, folder])} for folder in folders[1:])
+        assert first == second == LIVING.keys()
+        assert cpu_seconds() > before + sum(LIVING.values()) > before
+    assert not LIVING
+    assert not any(Path("/proc", str(worker)).exists() for worker in first)
 
 
 @pytest.mark.parametrize("stopped", [min, max])
