@@ -6,7 +6,8 @@
 Inputs are those of ``recipes.py``, so many times the sample. Runs by one process record the CPU seconds and the peak
 memory of each task, and the seconds that the leading process works alone: they come from ``_recipe_run.py``. Tasks are
 then scheduled on more cores as an engine does: the tasks of a phase go in their order to whichever core is free, and
-phases follow each other. A worker's start counts as measured; the leader starts one after the other.
+phases follow each other. A task whose threads have a core of their own takes as long as the busiest. A worker's start
+counts as measured; the leader starts one after the other, once in a run.
 
 What a phase takes, and how many tasks it has, grows as a line through both sizes; --hours of work for one core is the
 input that is simulated beyond. Tasks have the sizes of the sample's up to 4,096 of them, as large files are read in so
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _recipe_run import has_cores
 from recipes import INPUTS, Inputs, run
 
 from longcrawl.run.divide import MOST
@@ -42,6 +44,7 @@ OF_FILES = ("write_file", "file_entries", "_count")
 """Tasks that write or read whole files of the output."""
 SHOWN = 3
 START = "start-up"
+WORKERS = "starting workers"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Phase:
     tasks: Line
     shares: tuple[float, ...]
     """Seconds of the measured tasks, divided by their mean."""
+    longest: float
+    """Share of a task's seconds that its busiest thread takes."""
     memory: int
 
     def at(self, size: float, output_bytes: float) -> list[float]:
@@ -112,14 +117,10 @@ class Model:
             mean = seconds[-1] / tasks[-1]
             shares = tuple(each / max(mean, 1e-9) for each in last["seconds"])
             grown = Line.through(sizes, seconds), Line.through(sizes, tasks)
-            phases.append(Phase(name, *grown, shares, max(last["memory"])))
+            longest = sum(last["longest"]) / max(seconds[-1], 1e-9)
+            phases.append(Phase(name, *grown, shares, longest, max(last["memory"])))
         output = Line.through(sizes, [each["output"] for each in runs])
         return cls(lines, tuple(phases), min(each["worker"][0] for each in runs), output)
-
-    def tasks(self, size: float) -> Iterator[tuple[str, list[float]]]:
-        """Yield the name and the seconds of all tasks of each phase."""
-        for phase in self.phases:
-            yield phase.name, phase.at(size, self.output.at(size))
 
     def serial(self, size: float) -> Counter[str]:
         """Return the seconds of each serial step."""
@@ -144,16 +145,18 @@ class Model:
 
     def path(self, size: float, cores: int) -> Counter[str]:
         """Return the seconds of the critical path, by serial step and phase."""
-        path = self.serial(size)
-        for name, tasks in self.tasks(size):
-            workers = min(cores, len(tasks))
-            path[name] += makespan(tasks, workers) + self.worker * workers
+        path, output = self.serial(size), self.output.at(size)
+        for phase in self.phases:
+            tasks = phase.at(size, output)
+            threads = phase.longest if has_cores(len(tasks), cores) else 1.0
+            path[phase.name] += makespan(tasks, min(cores, len(tasks))) * threads
+        path[WORKERS] += self.worker * cores
         return path
 
     def remainders(self, size: float, path: Counter[str], cores: int) -> list[tuple[str, float]]:
         """Return what each step has on the path beyond its equal share of all cores, largest first."""
         shares = self.serial(size) | {phase.name: phase.seconds.at(size) for phase in self.phases}
-        beyond = Counter({name: seconds - shares[name] / cores for name, seconds in path.items()})
+        beyond = Counter({name: seconds - shares.get(name, 0.0) / cores for name, seconds in path.items()})
         return beyond.most_common()
 
 
