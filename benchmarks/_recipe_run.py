@@ -65,6 +65,10 @@ class Steps:
             self.alone[f"{self.waited_for}: {self._open[-1]}"] += now - self._since
         self._since = now
 
+    def skip(self) -> None:
+        """Leave out the time since the last call, which the benchmark itself took."""
+        self._since = self.now()
+
     def name_waits(self, measure: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``measure`` of a run's costs that also names what is not part of a task."""
 
@@ -169,8 +173,9 @@ class Phases:
             self.found.append({"name": name, "seconds": seconds, "longest": longest, "memory": memory})
 
             def timed(task: Any) -> Any:
-                forget_peak()
                 self.steps.book()
+                forget_peak()
+                self.steps.skip()
                 self.steps.in_task = True
                 try:
                     result, _, taken, busiest = Timed(function)(task)
@@ -180,6 +185,7 @@ class Phases:
                 seconds.append(taken)
                 longest.append(busiest)
                 memory.append(peak())
+                self.steps.skip()
                 return result
 
             yield from map_tasks(timed, tasks, 1)
