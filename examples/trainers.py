@@ -9,6 +9,7 @@ compare two runs.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -99,11 +100,21 @@ def with_torchtitan(shards: Path, out: Path, steps: int, every: int, workers: in
     class FeedDataLoader(BaseDataLoader):  # type: ignore[misc]  # torchtitan is not installed where types are checked
         """A feed, whose state is the same on all ranks and valid for any number of them."""
 
-        def __init__(self, feed: lc.loading.Packed) -> None:
-            self.feed = feed
+        @dataclasses.dataclass(kw_only=True, slots=True)
+        class Config(BaseDataLoader.Config):  # type: ignore[misc]  # nor is this
+            """Settings that torchtitan's Trainer takes as ``dataloader``; ``dataset_path`` is the folder of shards."""
+
+            num_workers: int = 0
+
+        def __init__(
+            self, config: Config, *, dp_rank: int, dp_world_size: int, local_batch_size: int, seq_len: int, **_: Any
+        ) -> None:
+            ranks = {"rank": dp_rank, "world_size": dp_world_size}
+            self.feed = lc.loading.Packed(config.dataset_path, max_length=seq_len, batch_size=local_batch_size, **ranks)
+            self.workers = config.num_workers
 
         def __iter__(self) -> Iterator[Any]:
-            yield from self.feed.dataloader(workers, collate_fn=collators.for_torchtitan)
+            yield from self.feed.dataloader(self.workers, collate_fn=collators.for_torchtitan)
 
         def state_dict(self) -> dict[str, Any]:
             # One value: a checkpoint is read by the keys of the state there is, and those of a feed depend on its step.
@@ -112,7 +123,10 @@ def with_torchtitan(shards: Path, out: Path, steps: int, every: int, workers: in
         def load_state_dict(self, state: dict[str, Any]) -> None:
             self.feed.load_state_dict(json.loads(state["feed"]))
 
-    loader = FeedDataLoader(open_feed(shards))
+    settings = FeedDataLoader.Config(dataset_path=str(shards), num_workers=workers)
+    # Its Trainer builds the loader with these.
+    given = {"dp_rank": RANK, "dp_world_size": RANKS, "local_batch_size": ROWS // RANKS, "seq_len": LENGTH}
+    loader = settings.build(**given)
     model, optimizer = plain_model()
     number = lambda path: int(path.name.removeprefix("step-"))  # noqa: E731
     # The file .metadata is the last one that is written.

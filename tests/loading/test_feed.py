@@ -381,6 +381,24 @@ def test_a_stateful_loader_goes_on_in_the_middle_of_a_pass(kind, workers, folder
         assert through_stateful_loaders(lambda: open_feed(kind, folder_of(kind)), workers) == batches_of(kind)
 
 
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [*((kind, 0) for kind in KINDS if kind != "jsonl"), pytest.param("packed", 2, marks=pytest.mark.slow)],
+)
+def test_grain_reads_a_feed_as_a_source_and_goes_on(kind, workers, folder_of, batches_of):
+    grain = pytest.importorskip("grain", reason="grain reads feeds by number")
+
+    def iterate() -> Any:
+        batches = grain.MapDataset.source(open_feed(kind, folder_of(kind))).to_iter_dataset()
+        options = grain.multiprocessing.MultiprocessingOptions(num_workers=workers)
+        return iter(batches.mp_prefetch(options) if workers else batches)
+
+    stopped, again = iterate(), iterate()
+    found = [plain(next(stopped)) for _ in range(3)]
+    again.set_state(json.loads(json.dumps(stopped.get_state())))
+    assert found + [plain(batch) for batch in again] == batches_of(kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_later_epoch_is_the_pass_that_follows(kind, folder_of, batches_of):
     shuffled = {"shuffle": "windows"} if kind == "windows" else {}

@@ -1,5 +1,6 @@
 """Other projects' trainers on packed samples, killed or stopped and resumed; skipped without their packages."""
 
+import hashlib
 import os
 import signal
 import socket
@@ -22,8 +23,7 @@ PACKAGES = {
     "lightning": ["torch", "lightning"],
     "trl": ["torch", "trl"],
 }
-STEPS = 12
-SLOW, OTHERS = pytest.mark.slow, list(PACKAGES)[1:]
+STEPS, ROWS, LENGTH = 12, 4, 128
 
 
 def word_tokenizer(end, count):
@@ -55,7 +55,7 @@ def train(name, shards, out, kill_after=None, workers=0, ranks=1):
                 _, step, loss, *digests = line.split()
                 losses[int(step), rank] = loss
                 rows[int(step)] += digests
-                if int(step) == kill_after:
+                if (int(step), rank) == (kill_after, 0):
                     for each in processes:
                         os.killpg(each.pid, signal.SIGKILL)
         process.stdout.close()
@@ -65,34 +65,67 @@ def train(name, shards, out, kill_after=None, workers=0, ranks=1):
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    """Return what trains on one rank without a stop, once for each trainer; the shards, losses and rows."""
-    folder = tmp_path_factory.mktemp("unbroken")
+def shards(tmp_path_factory):
+    """Return a folder with a shard of 150 documents."""
+    folder = tmp_path_factory.mktemp("shards")
     chance = np.random.default_rng(0)
     tokens = [chance.integers(1, 2000, length).tolist() for length in chance.integers(3, 200, 150)]
-    (folder / "shards").mkdir()
-    lc.formats.gpt_simple.write([pa.table({"tokens": tokens})], folder / "shards" / "0.bin")
-    done = {}
-
-    def go(name):
-        for package in PACKAGES[name]:
-            pytest.importorskip(package, reason=f"the example of {name} needs {package}")
-        if name not in done:
-            done[name] = train(name, folder / "shards", folder / name)
-        return folder / "shards", *done[name]
-
-    return go
+    lc.formats.gpt_simple.write([pa.table({"tokens": tokens})], folder / "0.bin")
+    return folder
 
 
-@pytest.mark.parametrize("name", ["accelerate", *(pytest.param(name, marks=SLOW) for name in OTHERS)])
-def test_a_killed_training_goes_on_with_the_batches_and_losses_of_an_unbroken_one(name, unbroken, tmp_path):
-    shards, losses, rows = unbroken(name)
-    assert list(rows) == [*range(1, STEPS + 1)]
-    train(name, shards, tmp_path / "out", kill_after=10)
-    assert train(name, shards, tmp_path / "out") == (
-        {place: loss for place, loss in losses.items() if place[0] > 8},
-        {step: found for step, found in rows.items() if step > 8},
-    )
+def wanted_rows(name, shards):
+    """Return the digests that the example prints for each step: of rows, or of the pieces that TRL's collator gets."""
+    found = {}
+    feed = lc.loading.Packed(shards, max_length=LENGTH, batch_size=ROWS)
+    for step, batch in enumerate(feed[:STEPS], 1):
+        rows = batch["input_ids"]
+        if name == "trl":
+            examples = lc.loading.collators.for_trl(batch)
+            ends = [np.cumsum(each["seq_lengths"])[:-1] for each in examples]
+            pairs = zip(examples, ends, strict=True)
+            rows = [piece for each, borders in pairs for piece in np.split(np.array(each["input_ids"]), borders)]
+        found[step] = sorted(hashlib.sha256(row.astype(np.int64).tobytes()).hexdigest()[:12] for row in rows)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "resumed_on"), [(1, 1), (2, 2), (1, 2)])
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_killed_training_goes_on_with_the_same_batches_and_losses(name, ranks, resumed_on, shards, tmp_path):
+    for package in PACKAGES[name]:
+        pytest.importorskip(package, reason=f"the example of {name} needs {package}")
+    killed, before = train(name, shards, tmp_path / "out", kill_after=11, ranks=ranks)
+    resumed, after = train(name, shards, tmp_path / "out", ranks=resumed_on)
+    assert {step: before[step] for step in range(1, 9)} | after == wanted_rows(name, shards)
+    twice = {place: loss for place, loss in killed.items() if place[0] > 8}
+    assert {place[0] for place in twice} >= {9, 10}
+    if ranks == resumed_on:
+        assert twice == {place: resumed[place] for place in twice}
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_torchtitans_own_loader_resumes_each_rank(workers, shards):
+    titan = pytest.importorskip("torchtitan.components.dataloader", reason="the loader is torchtitan's")
+
+    def load(rank):
+        feed = lc.loading.Packed(shards, max_length=LENGTH, batch_size=ROWS // 2, rank=rank, world_size=2)
+        options = {"batch_size": None, "num_workers": workers, "collate_fn": lc.loading.collators.for_torchtitan}
+        return titan.ParallelAwareDataloader(feed.iterable(), rank, 2, **options)
+
+    def plain(batches):
+        return [([inputs[name].tolist() for name in sorted(inputs)], labels.tolist()) for inputs, labels in batches]
+
+    whole, stopped = ([load(rank) for rank in range(2)] for _ in range(2))
+    for loader in stopped:
+        for _, _ in zip(range(5), loader, strict=False):
+            pass
+    states = stopped[0].state_dict() | stopped[1].state_dict()  # as a distributed checkpoint joins them
+    assert states.keys() == {"dp_rank_0", "dp_rank_1", "world_size"}
+    for rank, loader in enumerate(whole):
+        again = load(rank)
+        again.load_state_dict(states)
+        assert plain(again) == plain(loader)[5:]
 
 
 @pytest.mark.slow
