@@ -27,7 +27,7 @@ NOT_HERE = {"py3langid": "py3langid", "gcsfs": "gcsfs"}
 NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
 IN_WORKERS = {"pypdfium2"}
 """Distributions of modules that only a worker process imports."""
-BESIDE = ("accelerate", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
+BESIDE = ("accelerate", "grain", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
 """Packages that .ci/run installs for the tests in addition to the extras."""
 
 
