@@ -324,6 +324,10 @@ def compose(
         str, option("Count an end-of-text token for documents: missing (where it is not), always, never.")
     ] = "missing",
     plot: Annotated[Path | None, file_option("Also draw it, to a .png, .svg or .pdf file.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        set_option("Also compare a strategy with this field of the output composed, such as strategy=interleaved."),
+    ] = None,
 ) -> None:
     """Compare packing strategies on your documents.
 
@@ -337,10 +341,12 @@ def compose(
         ) from None
     # The word is checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
+    from longcrawl.publish.compose import chosen_strategies
     from longcrawl.sources.text import without_set
 
+    strategies = chosen_strategies(overrides or (), sizes, padding_threshold)
     with without_set():
-        comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
+        comparison = lc.compose(path, strategies=strategies, end_of_text=end_of_text, **settings)
     answer(repr(comparison), {"strategies": comparison.rows, "terminated": comparison.terminated})
     if plot is not None:
         try:

@@ -19,7 +19,17 @@ from typing import Any
 
 import yaml
 
-from longcrawl.errors import CorruptionError, FormatError, RunError, as_lines, one_line, quoted, unreadable, warn_user
+from longcrawl.errors import (
+    CorruptionError,
+    FormatError,
+    LongCrawlError,
+    RunError,
+    as_lines,
+    one_line,
+    quoted,
+    unreadable,
+    warn_user,
+)
 from longcrawl.io.files import (
     bring,
     bring_again,
@@ -62,6 +72,22 @@ def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as wrong:
         # Such as a date with month 13, a number of 5,000 digits, or !!float before a word.
         raise yaml.YAMLError(f"{type(wrong).__name__}: {wrong}") from wrong
+
+
+def fields_set(overrides: Iterable[str], of: str, error: type[LongCrawlError]) -> dict[str, Any]:
+    """Return the fields that ``--set FIELD=VALUE`` names, with YAML values; errors name ``of`` as their owner.
+
+    >>> fields_set(["batch_size=8", "split=heldout"], "a feed", FormatError)
+    {'batch_size': 8, 'split': 'heldout'}
+    """
+    settings = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not name.isidentifier() or not equals:
+            raise error(f"--set takes FIELD=VALUE of {of}, got {override!r}")
+        with unreadable(f"--set {override!r}", error, "give FIELD=VALUE with a value in YAML"):
+            settings[name] = load_yaml(text)
+    return settings
 
 
 def _check_limits(text: str, loader: Any) -> None:

@@ -1,7 +1,7 @@
 """Comparison of composition strategies on existing documents: how much each one pads, cuts and mixes."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,15 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.outputs import RESULTS
+from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.core.sources import BadFiles, Part
-from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
+from longcrawl.errors import (
+    CorruptionError,
+    FormatError,
+    LongCrawlError,
+    SourceError,
+    StageError,
+    known_names,
+    unreadable,
+)
 from longcrawl.formats.shards import levanter, litdata, nanogpt, olmo_core
 from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.io.files import given_url, match_files, unreachable, why_no_file
+from longcrawl.io.structured import fields_set
 from longcrawl.publish.questions import check_recorded, find_result, open_output
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
@@ -32,7 +41,7 @@ from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.text import EXTENSIONS, RECORDS, WHOLE, Text, kind_of
 from longcrawl.text.values import tables
 from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.measures import Beginnings, Comparison, compare_strategies, default_strategies
+from longcrawl.tokens.measures import ONE_LENGTH, Beginnings, Comparison, compare_strategies, default_strategies
 from longcrawl.tokens.plan import Strategy, checked_lengths
 from longcrawl.urls import is_url, join
 
@@ -49,6 +58,12 @@ class DocumentLengths(NamedTuple):
 
 
 Reader = Callable[[str], Iterator[DocumentLengths]]
+
+PLANNED_BY = (
+    "strategy", "planner", "seed", "pool_size", "chunk_tokens",
+    "documents_per_sample", "chunks_per_document", "long_documents",
+)  # fmt: skip
+"""Fields of the output ``composed`` that decide its plan, beside capacities and padding."""
 
 SHARDS = (".bin", ".ds", ".mds", ".npy", levanter.SUFFIX)
 """File endings of token shards other than parquet."""
@@ -387,6 +402,27 @@ def compose(
     added = (found.tokens > 0) & (~found.ended if terminate == "missing" else terminate == "always")
     compared = compare_strategies(found.tokens + added, chosen, first.found)
     return replace(compared, terminated=int(np.count_nonzero(added)))
+
+
+def chosen_strategies(
+    overrides: Iterable[str], capacities: Sequence[int], padding_threshold: float
+) -> tuple[Strategy, ...]:
+    """Return the default strategies and, if there are overrides from the command line, the one that they describe.
+
+    Overrides are fields of the output ``composed``. Their strategy replaces a default one with its label.
+    """
+    usual = default_strategies(capacities, padding_threshold)
+    settings = fields_set(overrides, "the output composed, such as strategy=interleaved", StageError)
+    if not settings:
+        return usual
+    for name in settings.keys() - PLANNED_BY:
+        raise StageError(
+            f"--set {name}: compose measures plans, which it does not change; {known_names(PLANNED_BY, name)}"
+        )
+    sizes = capacities[-1:] if settings.get("strategy") in ONE_LENGTH else capacities
+    output: Any = OUTPUTS.make("composed", {**settings, "capacities": sizes, "padding_threshold": padding_threshold})
+    own: Strategy = output.chosen()
+    return (*(each for each in usual if each.label != own.label), own)
 
 
 def _lengths(documents: Any, end_of_text: int | None, beginnings: Beginnings) -> DocumentLengths:

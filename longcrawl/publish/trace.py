@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core.outputs import RESULTS
-from longcrawl.errors import FormatError, LoaderError, TokenizerError, as_lines, listed, printable, unreadable
+from longcrawl.errors import FormatError, LoaderError, TokenizerError, as_lines, listed, printable
 from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
-from longcrawl.io.structured import load_json, load_yaml
+from longcrawl.io.structured import fields_set, load_json
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 from longcrawl.loading.feed import Feed, Origin
 from longcrawl.publish.questions import check_exists, find_result, holds_arrays
@@ -123,13 +123,9 @@ def feed_settings(overrides: Iterable[str]) -> dict[str, Any]:
     >>> feed_settings(["batch_size=8", "split=heldout"])
     {'batch_size': 8, 'split': 'heldout'}
     """
-    settings = {}
-    for override in overrides:
-        name, equals, text = override.partition("=")
-        if not name.isidentifier() or not equals or name in ARGUMENTS:
-            raise LoaderError(f"--set takes FIELD=VALUE of a feed, such as batch_size=8, got {override!r}")
-        with unreadable(f"--set {override!r}", LoaderError, "give FIELD=VALUE with a value in YAML"):
-            settings[name] = load_yaml(text)
+    settings = fields_set(overrides, "a feed, such as batch_size=8", LoaderError)
+    for name in settings.keys() & ARGUMENTS:
+        raise LoaderError(f"--set takes FIELD=VALUE of a feed, and {name} is an argument: give --{name}")
     return settings
 
 

@@ -294,7 +294,15 @@ outputs:
     assert told.returncode == 0, told.stderr
     assert told.stdout.rstrip("\n") == repr(lc.compose(tmp_path / "run", capacities=[8, 16]))
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    fields = ("strategy=interleaved", "documents_per_sample=3", "chunks_per_document=2")
+    sets = [word for field in fields for word in ("--set", field)]
+    told = longcrawl("compose", tmp_path / "run", "--capacities", "8,16", *sets, "--json")
+    *_, row = json.loads(told.stdout)["strategies"]
+    (own,) = lc.compose(tmp_path / "run", strategies=[lc.tokens.Interleaved(16, 3, 2)]).rows
+    assert (row["label"], row["samples"]) == (own.label, own.samples)
     for words, sentence in (
+        (["--set", "heldout=3"], "--set heldout: compose measures plans"),
+        (["--set", "strategy"], "--set takes FIELD=VALUE of the output composed"),
         (["--capacities", "8,x"], "LongCrawlError: --capacities takes whole numbers"),
         (["--capacities", "16,8"], "write [8, 16]"),
         (["--padding-threshold", "7"], "from 0 to 1, got 7"),
