@@ -38,6 +38,8 @@ def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
 
 CONTENT = pa.field("content", pa.large_binary())
 """Column of files such as PDFs, which a stage converts to texts; no output writes it."""
+PAGE_OFFSETS = "page_offsets"
+"""Column with the first character of each page of ``text``, lists of int64; null if the pages are not known."""
 FILE_BYTES, FILE_PATH = "bytes", "path"
 """Fields with the bytes of a file, or else its path or URL, in structs of `datasets`' features, such as ``Pdf``."""
 
@@ -103,6 +105,18 @@ def has_values(documents: pa.Table, name: str) -> list[bool]:
         return [False] * documents.num_rows
     found: list[bool] = pc.is_valid(documents[name]).to_pylist()
     return found
+
+
+def forget_pages(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Set ``page_offsets`` to null for texts that a stage has changed, unless it has set the column itself."""
+    if any(name not in table.column_names for table in (before, after) for name in ("text", PAGE_OFFSETS)):
+        return after
+    offsets = after[PAGE_OFFSETS]
+    if memory_of(before["text"]) == memory_of(after["text"]) or memory_of(before[PAGE_OFFSETS]) != memory_of(offsets):
+        return after
+    old, new = (pc.cast(table["text"], pa.large_string()) for table in (before, after))
+    is_same = pc.fill_null(pc.equal(old, new), False)
+    return with_column(after, PAGE_OFFSETS, pc.if_else(is_same, offsets, pa.scalar(None, offsets.type)))
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:

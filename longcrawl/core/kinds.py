@@ -35,6 +35,7 @@ STAGES = {
     "extract_text": "longcrawl.text.extract.stage:ExtractText",
     "fast_text_classifier": "longcrawl.text.classifiers:FastTextClassifier",
     "fine_web_quality": "longcrawl.text.gopher.stages:FineWebQuality",
+    "fix_text": "longcrawl.text.mojibake:FixText",
     "gopher_quality": "longcrawl.text.gopher.stages:GopherQuality",
     "gopher_repetition": "longcrawl.text.gopher.stages:GopherRepetition",
     "gzip_ratio": "longcrawl.long.gzip_ratio:GzipRatio",

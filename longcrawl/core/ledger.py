@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from longcrawl.core.batches import forget_pages
 from longcrawl.core.counts import TAG, EditCounts, RuleEdits
 from longcrawl.core.display import Column, Table, Tabular, counted, figure
 from longcrawl.core.places import (
@@ -211,6 +212,7 @@ NO_EDITS = Edits(EDIT_SCHEMA.empty_table(), None)
 def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
     """Apply a stage to a batch; return all documents with temporary columns for their verdicts and changed places."""
     documents, checks, places = stage.trace(table)
+    documents = forget_pages(table, documents)
     if stage.judges:
         document_ids(documents, stage.name)
         verdicts = first_failure(documents.num_rows, checks)

@@ -37,6 +37,7 @@ from longcrawl.core.batches import (
     column,
     document_ids,
     first_failure,
+    forget_pages,
     plain_strings,
     reject_duplicate_ids,
     with_column,
@@ -159,7 +160,9 @@ class Stage(Configured, ABC):
 
     def apply(self, table: pa.Table) -> "Outcome":
         """Process a batch; return the kept documents, the removed ones with their rules, and the changed places."""
-        documents, checks, places = self.trace(plain_strings(table))
+        table = plain_strings(table)
+        documents, checks, places = self.trace(table)
+        documents = forget_pages(table, documents)
         if not self.judges:
             return Outcome(documents, REMOVED_SCHEMA.empty_table(), places)
         verdicts = first_failure(documents.num_rows, checks)
@@ -304,7 +307,8 @@ class Rewrite(Stage):
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
         """Rewrite a batch of ``Dataset.map(stage, batched=True)``; StageError for any other call."""
         documents = Batch(self.name, "map", batch, others, named)
-        return documents.answer(self.rewrite(documents.table), self.rewrites)
+        rewritten = forget_pages(documents.table, self.rewrite(documents.table))
+        return documents.answer(rewritten, self.rewrites)
 
 
 class Edit(Stage):
@@ -331,7 +335,7 @@ class Edit(Stage):
         documents = Batch(self.name, "map", batch, others, named)
         edited, checks = self.edit(documents.table)
         kept = pc.is_null(first_failure(edited.num_rows, checks)["rule"]).combine_chunks()
-        return documents.answer(edited, self.rewrites, kept)
+        return documents.answer(forget_pages(documents.table, edited), self.rewrites, kept)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
     from longcrawl.text.identify import IdentifyLanguage
     from longcrawl.text.languages import find_language, language_shares, language_tables, read_languages
+    from longcrawl.text.mojibake import FixText
     from longcrawl.text.pdf.stage import ExtractPdf
     from longcrawl.text.personal import PersonalData
     from longcrawl.text.refinedweb.line_corrections import LineCorrections, ProposedLines, propose_lines
@@ -32,6 +33,7 @@ __all__ = [
     "FastTextClassifier",
     "FineWebQuality",
     "FittedThresholds",
+    "FixText",
     "GopherQuality",
     "GopherRepetition",
     "IdentifyLanguage",

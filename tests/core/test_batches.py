@@ -47,6 +47,7 @@ MADE = {
     "extract_text": lc.text.ExtractText(engine="resiliparse"),
     "fast_text_classifier": lc.text.FastTextClassifier(str(model_file("lid.176")), "en", at_least=0.5),
     "fine_web_quality": lc.text.FineWebQuality(),
+    "fix_text": lc.text.FixText(),
     "gopher_quality": lc.text.GopherQuality(min_words=10, min_stop_words=None),
     "gopher_repetition": lc.text.GopherRepetition(),
     "gzip_ratio": lc.long.GzipRatio(min_bytes=1, high_quantile=0.5, by="all", min_documents=1),

@@ -53,6 +53,28 @@ def test_a_release_streams_through_the_filter_of_longcrawl64(tmp_path, make_rele
     assert [row["id"] for row in crawl.data] == ["2023-06/0000/en_head.json.gz/1"]
 
 
+def test_pages_of_a_changed_text_are_forgotten():
+    texts = ["Mail a@b.example. Page two.", "No address. Page two.", None]
+    offsets = pa.array([[0, 18], [0, 12], None], pa.list_(pa.int64()))
+    given = Dataset(pa.table({"id": ["a", "b", "c"], "text": texts, "page_offsets": offsets}))
+    mask = lc.text.PersonalData()
+    crawl = lc.Crawl(given) | mask
+    assert crawl.data["page_offsets"][:] == [None, [0, 12], None]
+    assert given.map(mask, batched=True)["page_offsets"][:] == [None, [0, 12], None]
+    assert mask.apply(given.data.table).documents["page_offsets"].to_pylist() == [None, [0, 12], None]
+    assert rows((lc.Crawl(given.to_iterable_dataset()) | mask).data, "id") == [["a"], ["b"], ["c"]]
+    shouted = (
+        lc.Crawl(given)
+        .filter(lambda row: row["text"] is not None, name="has_text")
+        .map(lambda row: row["text"].upper(), name="shout")
+    )
+    assert shouted.data["page_offsets"][:] == [None, None]
+    assert (
+        lc.Crawl(given).map(lambda row: {"name": row["id"]}, name="count").data["page_offsets"][:]
+        == offsets.to_pylist()
+    )
+
+
 SURVEYS = [lc.dedup.ExactDocuments(), lc.dedup.MinHash(unit="word"), lc.tokens.Shuffle()]
 
 

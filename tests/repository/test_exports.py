@@ -75,7 +75,7 @@ def test_the_public_surface():
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractPdf", "ExtractText", "FastTextClassifier", "FineWebQuality",
-        "FittedThresholds", "GopherQuality", "GopherRepetition", "IdentifyLanguage", "Language",
+        "FittedThresholds", "FixText", "GopherQuality", "GopherRepetition", "IdentifyLanguage", "Language",
         "LineCorrections", "MinBytes", "MinChars", "MinWords", "OptOut", "PageExplanation", "PersonalData",
         "ProposedLines", "SequenceClassifier", "SignalRules", "Signals", "TrainedClassifier", "UrlFilter",
         "UrlHits", "UrlMatch", "explain", "explain_page", "find_language", "fit_thresholds", "format_text",

@@ -27,7 +27,7 @@ from longcrawl.run import analysis
 from longcrawl.sources import compressed, encodings, json_lines, redpajama_v2
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
-from longcrawl.text import identify, rpv2
+from longcrawl.text import identify, mojibake, rpv2
 from longcrawl.text import languages as _language_codes
 from longcrawl.text.extract import stage, structured_data
 from longcrawl.text.gopher import pages
@@ -335,6 +335,11 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         )
         for name, pattern in vars(module).items()
         if isinstance(pattern, re.Pattern) and name not in ("RIGHT_TO_LEFT", "_FROM_LEFT", "_FROM_RIGHT")
+    },
+    **{
+        f"longcrawl/text/mojibake.py:{name}": (search(pattern), repeated("|\ue000|", "|é|", *BLANK))
+        for name, pattern in vars(mojibake).items()
+        if isinstance(pattern, re.Pattern)
     },
     "longcrawl/text/pdf/right_to_left.py:RIGHT_TO_LEFT": (search(right_to_left.RIGHT_TO_LEFT), repeated(*LINES)),
     "longcrawl/text/pdf/right_to_left.py:(_FROM_LEFT, _FROM_RIGHT)": (

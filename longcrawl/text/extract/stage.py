@@ -153,8 +153,8 @@ class ExtractText(Edit):
 
     The page's text is extracted from the column ``html``, which is removed, to the column ``text``, formatted by
     :func:`format_text`. If ``html`` is null, there was no page (conversion records of WET files, plain text): the
-    existing text is only formatted. Texts of :class:`~longcrawl.text.ExtractPdf` are not changed, since their
-    ``page_offsets`` count characters.
+    existing text is only formatted. Texts of :class:`~longcrawl.text.ExtractPdf`, which have ``pages_read``, are not
+    changed, since their ``page_offsets`` count characters.
 
     Documents are removed by these rules:
 
@@ -301,7 +301,7 @@ class ExtractText(Edit):
                 texts[row] = fill_in(text, pages[row].as_buffer().to_pybytes())
         formatted = [
             text if text is None or is_pdf else format_text(text, self.urls, self.max_newlines)
-            for text, is_pdf in zip(texts, has_values(table, "page_offsets"), strict=True)
+            for text, is_pdf in zip(texts, has_values(table, "pages_read"), strict=True)
         ]
         made = with_column(table.drop_columns("html"), "text", pa.array(formatted, kind))
         if self.metadata:

@@ -71,7 +71,7 @@ def outcomes(documents: pa.Table, extraction: lc.text.ExtractText) -> list[str |
 
 def test_texts_of_pdfs_are_not_changed():
     """Their page offsets count characters."""
-    given = table(None, None, text=["One.\n\n\n\nTwo. ", "One.\n\n\n\nTwo. "], page_offsets=[[0, 8], None])
+    given = table(None, None, text=["One.\n\n\n\nTwo. ", "One.\n\n\n\nTwo. "], pages_read=[2, None])
     assert outcomes(given, lc.text.ExtractText(engine="blocks")) == ["One.\n\n\n\nTwo. ", "One.\n\nTwo."]
 
 
