@@ -5,25 +5,34 @@
 
 import importlib.util
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import PAGE_OFFSETS
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.code_points import NUMERIC, UPPER, WORD, load_characters
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import decode, text_buffers, valid_texts
-from longcrawl.text.fasttext import classify, read_model
-from longcrawl.text.languages import language_code, language_files, parse_tag, places_of_languages, read_languages
+from longcrawl.text.fasttext import Model, classify, read_model, score_labels
+from longcrawl.text.languages import (
+    find_language,
+    language_code,
+    language_files,
+    parse_tag,
+    places_of_languages,
+    read_languages,
+)
 
 CHEROKEE = (0x13A0, 0x13F5)
 """First and last of the Cherokee letters that Unicode classes as capitals, although ordinary text consists of them."""
@@ -32,6 +41,10 @@ _CAPITAL, _OTHER = 1, 2
 _ASCII = np.zeros(128, np.uint8)
 _ASCII[list(string.ascii_uppercase.encode())], _ASCII[list(string.ascii_lowercase.encode())] = _CAPITAL, _OTHER
 _AT_ONCE = 64  # bytes between checks of whether the rest of a text can still change the result
+_LEAST_LETTERS, _LEAST_SHARE = 50, 0.2
+"""Bytes of letters that a page must have to be identified, and their share of its bytes that are not white space."""
+_PAGES = 64
+"""Pages that are scored at a time."""
 
 
 @compiled
@@ -108,23 +121,37 @@ def model_file(model: str) -> str | None:
     return str(Path(package.origin).parent / "resources" / "lid.176.ftz")
 
 
-@reread_when_changed(2)
-def _load_fasttext(path: str) -> Identifier:
-    model = read_model(path)
-    for label in model.labels:
-        if parse_tag(label) is None:
-            raise StageError(f"{path} has the label {label!r}, which is not a language; take a model of languages")
-    codes = pa.array([language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels], pa.string())
+class _FastTextIdentifier:
+    """An identifier by a fastText model, which has a score for each language."""
 
-    def identify(texts: pa.Array) -> Identified:
-        data, offsets = text_buffers(texts)
+    def __init__(self, model: Model, path: str) -> None:
+        for label in model.labels:
+            if parse_tag(label) is None:
+                raise StageError(f"{path} has the label {label!r}, which is not a language; take a model of languages")
+        self._model = model
+        self.codes = [language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels]
+        """Language of each label, None for one that is none."""
+
+    def __call__(self, texts: pa.Array) -> Identified:
+        model, (data, offsets) = self._model, text_buffers(texts)
         labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
         classify(model.words, model.vectors, data, offsets, model.memory(), labels, scores)
         # Rounding can make a probability slightly larger than 1.
         bounded = np.minimum(scores.astype(np.float64), 1.0)
-        return Identified(codes.take(pa.array(labels, mask=labels < 0)), pa.array(bounded))
+        return Identified(pa.array(self.codes, pa.string()).take(pa.array(labels, mask=labels < 0)), pa.array(bounded))
 
-    return identify
+    def scores(self, texts: pa.Array) -> npt.NDArray[np.float32]:
+        """Return the probability of each label, float32 [texts, labels], 0 for a text without a known word."""
+        model, (data, offsets) = self._model, text_buffers(texts)
+        found = np.empty((len(texts), len(self.codes)), np.float32)
+        wanted = np.arange(len(self.codes), dtype=np.int32)
+        score_labels(model.words, model.vectors, data, offsets, model.memory(), wanted, found)
+        return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+
+
+@reread_when_changed(2)
+def _load_fasttext(path: str) -> _FastTextIdentifier:
+    return _FastTextIdentifier(read_model(path), path)
 
 
 @lru_cache(maxsize=1)
@@ -200,6 +227,13 @@ class IdentifyLanguage(Edit):
       language's profile; above 1200, resiliparse itself calls results "usually false". It knows 101 languages, and is
       the fastest and the least accurate: it takes numbers for English.
 
+    With ``unit`` "page", as in FinePDFs, each page of a document with ``page_offsets``, which
+    :class:`~longcrawl.text.ExtractPdf` adds, is scored without its tables, the lines with a tab. A language's score is
+    the mean over all pages with text; pages with less than 50 bytes of letters, or less than 20 % of letters, count as
+    0. The document's language is the first in the order of scores that reaches its own threshold, or else the first. If
+    the model's first label is no language, such as ``zxx``, the document has none. A document without
+    ``page_offsets`` is one page.
+
     fastText classifies one line: every ``\n`` counts as a space. Words end at ASCII white space and at U+0000. ``</s>``
     and words that begin with ``__label__`` are skipped. Otherwise label and score are those of its own ``predict``.
 
@@ -211,8 +245,10 @@ class IdentifyLanguage(Edit):
             :func:`longcrawl.text.read_languages` reads, with ``min_language_score`` for some languages; None keeps all
             documents of a language. FineWeb-2's files have this form, with thresholds for GlotLID's scores.
         max_chars: the number of characters for the model, from the first that is not white space; None for all.
+        unit: "document", or "page" to average over pages, with "lid.176" or a fastText model.
 
-    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D.
+    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D; FinePDFs
+    (Hugging Face, 2025) for "page".
 
     >>> texts = ["The boat came back at noon, and everybody was there.", "8 3 1 || 4"]
     >>> edited, (check,) = IdentifyLanguage().edit(pa.table({"text": texts}))
@@ -222,17 +258,24 @@ class IdentifyLanguage(Edit):
 
     counts: ClassVar[str | None] = "language"
     code_version: ClassVar[str] = "2"
+    omitted_defaults: ClassVar[tuple[str, ...]] = ("unit",)
 
     model: str = "lid.176"
     min_score: float | None = 0.65
     languages: str | dict[str, float | None] | None = field(default=None, hash=False)
     max_chars: int | None = None
+    unit: Literal["document", "page"] = "document"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_score("min_score", self.min_score)
         if self.max_chars is not None and self.max_chars < 1:
             raise StageError(f"identify_language.max_chars takes a number from 1 on, or null, got {self.max_chars!r}")
+        if self.unit == "page" and self.model in ("py3langid", "resiliparse"):
+            raise StageError(
+                f"identify_language.unit: page needs a score for each language, which {self.model} does not have: set "
+                "model to lid.176 or to the path of a fastText model"
+            )
         thresholds = self._thresholds()
         if self.languages is not None and not thresholds:
             raise StageError(
@@ -253,11 +296,16 @@ class IdentifyLanguage(Edit):
 
     def prepare(self) -> None:
         """Load the model and compile the kernels; raise StageError if there is no such model or package."""
-        self._identify(pa.array([], pa.large_string()))
+        self.edit(pa.table({"text": pa.array([""], pa.large_string())}))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Set the columns ``language`` and ``language_score``, and compare the scores with their thresholds."""
-        found = self._identify(valid_texts(column(table, "text", self.name), self.name))
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        if self.unit == "document":
+            found = self._identify(texts)
+        else:
+            is_known = PAGE_OFFSETS in table.column_names
+            found = self._identify_pages(texts, table[PAGE_OFFSETS].to_pylist() if is_known else [None] * len(texts))
         table = with_column(table, "language", found.languages)
         table = with_column(table, "language_score", found.scores)
         thresholds = self._thresholds()
@@ -274,13 +322,46 @@ class IdentifyLanguage(Edit):
 
     def _identify(self, texts: pa.Array) -> Identified:
         texts = pc.fill_null(texts, "")
-        if self.max_chars is not None:
-            texts = pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(texts), 0, self.max_chars)
-        found = load_identifier(self.model)(_without_capitals(texts))
+        found = load_identifier(self.model)(_without_capitals(self._cut(texts)))
         is_blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
         has_none = pc.or_(is_blank, pc.is_null(found.languages))
         nothing = pa.scalar(None, pa.string())
         return Identified(pc.if_else(has_none, nothing, found.languages), pc.if_else(has_none, 0.0, found.scores))
+
+    def _identify_pages(self, texts: pa.Array, starts: "Sequence[list[int] | None]") -> Identified:
+        """Identify each text by the mean scores of its pages, which begin at ``starts``; None for a text of one."""
+        identifier = load_identifier(self.model)
+        assert isinstance(identifier, _FastTextIdentifier)
+        thresholds = self._thresholds()
+        names = [None if code is None else find_language(thresholds, code) for code in identifier.codes]
+        chosen = [self.min_score if name is None else thresholds[name] for name in names]
+        bounds = np.array([0.0 if bound is None else bound for bound in chosen])
+        found: list[tuple[str | None, float]] = []
+        for text, own in zip(texts, starts, strict=True):
+            pages, total, count = list[str](), np.zeros(len(bounds)), 0
+            for page in _pages(text.as_py() or "", own):
+                count += 1
+                if _has_letters(page):
+                    pages.append(page)
+                if len(pages) == _PAGES:
+                    total += self._scores(identifier, pages)
+                    pages.clear()
+            total += self._scores(identifier, pages)
+            found.append(_first_above(total / max(count, 1), bounds, identifier.codes))
+        return Identified(
+            pa.array([code for code, _ in found], pa.string()), pa.array([score for _, score in found], pa.float64())
+        )
+
+    def _scores(self, identifier: _FastTextIdentifier, pages: list[str]) -> npt.NDArray[np.float64]:
+        """Return the sum of the scores of pages, float64 [labels]."""
+        texts = self._cut(pa.array(pages, pa.large_string()))
+        total: npt.NDArray[np.float64] = np.sum(identifier.scores(_without_capitals(texts)), axis=0, dtype=np.float64)
+        return total
+
+    def _cut(self, texts: pa.Array) -> pa.Array:
+        if self.max_chars is None:
+            return texts
+        return pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(texts), 0, self.max_chars)
 
     def _thresholds(self) -> Mapping[str, float | None]:
         if isinstance(self.languages, dict):
@@ -288,6 +369,32 @@ class IdentifyLanguage(Edit):
         known = {} if self.languages is None else read_languages(self.languages)
         name = "min_language_score"
         return {language: each[name] for language, each in known.items() if name in each}
+
+
+def _pages(text: str, starts: list[int] | None) -> Iterator[str]:
+    """Yield the pages that have text, without the rows of tables."""
+    for start, end in pairwise([*starts, len(text)]) if starts else [(0, len(text))]:
+        page = text[start:end]
+        if not page.isspace() and page:
+            yield page if starts is None else "\n".join(line for line in page.split("\n") if "\t" not in line)
+
+
+def _has_letters(page: str) -> bool:
+    letters = len("".join(filter(str.isalpha, page)).encode())
+    return letters >= max(_LEAST_LETTERS, _LEAST_SHARE * len("".join(page.split()).encode()))
+
+
+def _first_above(
+    scores: npt.NDArray[np.float64], bounds: npt.NDArray[np.float64], codes: Sequence[str | None]
+) -> tuple[str | None, float]:
+    """Return the language with the highest score that reaches its bound, else that with the highest score."""
+    order = np.argsort(-scores, kind="stable")
+    first = int(order[0])
+    if codes[first] is None or not scores[first]:
+        return None, 0.0
+    passing = order[(scores[order] > 0) & (scores[order] >= bounds[order])]
+    label = next((int(label) for label in passing if codes[label] is not None), first)
+    return codes[label], float(scores[label])
 
 
 def _without_capitals(texts: pa.Array) -> pa.Array:

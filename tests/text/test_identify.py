@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -328,11 +329,81 @@ def test_no_threshold_is_no_rule():
         ({"languages": "nothing"}, "there are no thresholds 'nothing'"),
         ({"max_chars": 0}, "identify_language.max_chars takes a number from 1 on, or null, got 0"),
         ({"model": 3}, "IdentifyLanguage.model takes text, got 3"),
+        (
+            {"unit": "page", "model": "py3langid"},
+            "unit: page needs a score for each language, which py3langid does not",
+        ),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(fields, sentence):
     with pytest.raises(StageError, match=re.escape(sentence)):
         lc.text.IdentifyLanguage(**fields)
+
+
+# -------------------- by pages
+
+
+def by_pages(*pages, offsets=True, **fields):
+    """Return language and score of a document of several pages."""
+    starts = [sum(map(len, pages[:number])) for number in range(len(pages))]
+    table = pa.table({"text": ["".join(pages)], "page_offsets": pa.array([starts if offsets else None])})
+    edited, _ = lc.text.IdentifyLanguage(unit="page", **fields).edit(table)
+    return edited["language"][0].as_py(), edited["language_score"][0].as_py()
+
+
+def test_the_scores_of_pages_are_averaged(lid):
+    pages = [SPOKEN[name] + "\n\n" for name in ("fr", "en", "fr", "de")]
+    means = Counter()
+    for page in pages:
+        labels, scores = lid.model.predict(page.replace("\n", " "), k=-1)
+        for label, score in zip(labels, scores, strict=True):
+            means[label.removeprefix("__label__")] += float(min(score, 1)) / len(pages)
+    (language, mean), (second, next_mean) = means.most_common(2)
+    assert (
+        by_pages(*pages, min_score=None)
+        == (language, pytest.approx(mean, abs=1e-4))
+        == ("fr", pytest.approx(0.5, abs=0.1))
+    )
+    thresholds = {language: 0.9, second: next_mean - 0.01}
+    assert by_pages(*pages, languages=thresholds) == (second, pytest.approx(next_mean, abs=1e-4))
+    assert by_pages(*pages, min_score=0.9) == (language, pytest.approx(mean, abs=1e-4))
+
+
+def test_pages_without_enough_letters_count_as_zero():
+    page, score = SPOKEN["el"] + "\n\n", identified(SPOKEN["el"])[1]
+    assert by_pages(page) == ("el", pytest.approx(score, abs=1e-4))
+    assert by_pages(page, "Και\n\n") == ("el", pytest.approx(score / 2, abs=1e-4))
+    assert by_pages(page, "1234567890 " * 40 + SPOKEN["en"] + "\n\n") == ("el", pytest.approx(score / 2, abs=1e-4))
+    assert by_pages(page, " \n\n") == by_pages(page)
+    assert by_pages("12345", "6789") == (None, 0.0)
+
+
+def test_rows_of_tables_are_no_part_of_a_page():
+    table = "".join(f"{row}\t{SPOKEN['en']}\n" for row in range(9))
+    assert by_pages(SPOKEN["de"] + "\n", table + SPOKEN["de"]) == by_pages(SPOKEN["de"] + "\n", SPOKEN["de"])
+    assert by_pages(table, offsets=False)[0] == "en"
+
+
+def test_a_language_that_is_none_is_taken_only_if_it_is_first(tmp_path, write_model):
+    found = Counter()
+    for seed in range(20):
+        path = str(write_model(tmp_path / f"{seed}.bin", seed, "softmax"))
+        model = FastText(path)
+        for text in SPOKEN.values():
+            language = by_pages(text, model=path, min_score=1.0)[0]
+            assert (language is None) == (model(text)[0] == "zxx")
+            found[language is None] += 1
+    assert min(found[True], found[False]) > 0
+
+
+def test_many_pages_do_not_depend_on_the_batch():
+    pages = [SPOKEN[name] + f" {number}\n\n" for number, name in enumerate([*SPOKEN] * 30)]
+    starts = [sum(map(len, pages[:number])) for number in range(len(pages))]
+    one = pa.table({"text": ["".join(pages)], "page_offsets": [starts]})
+    stage = lc.text.IdentifyLanguage(unit="page", min_score=None)
+    several, _ = stage.edit(pa.concat_tables([one, pa.table({"text": ["x"], "page_offsets": [[0]]}), one]))
+    found = several.select(["language", "language_score"]).to_pylist()
+    assert found[0] == found[2] == stage.edit(one)[0].select(["language", "language_score"]).to_pylist()[0]
 
 
 # -------------------- one answer in all ways
