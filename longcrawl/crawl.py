@@ -402,6 +402,10 @@ class Crawl:
         label = self._label(stage)
         traced = _map(self.data, partial(ledger.trace_batch, edit), stage)
         data, verdicts, edits = ledger.split_traced(traced, label)
+        if "id" in data.column_names:
+            batches = _batches(data.select_columns("id"))
+            for warning in stage.check_joined(str(name) for batch in batches for name in batch["id"].to_pylist()):
+                errors.warn_user(f"{label}: {warning}")
         if verdicts is None:
             return self._then(data, stage, edits=edits)
         return self._then(data, stage, _entries(_ids(data), verdicts, label), edits, pc.is_null(verdicts["rule"]))

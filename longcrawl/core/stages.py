@@ -182,7 +182,7 @@ class Stage(Configured, ABC):
         return {}
 
     def check_joined(self, ids: Iterable[str]) -> Sequence[str]:  # noqa: ARG002  # stages that join results use it
-        """Return warnings about the results that it joins; ``ids`` are all documents with results.
+        """Return warnings about the results that it joins; ``ids`` are documents, among them all with results.
 
         Raises:
             StageError: no result belongs to a document.

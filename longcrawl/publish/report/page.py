@@ -410,6 +410,9 @@ class ReportPage:
         )
 
     def _sections(self) -> Iterator[tuple[str, str, str]]:
+        warnings = self.manifest.get("warnings", {})
+        found = [Limit(f"`{label}`: ", each) for label, several in warnings.items() for each in several]
+        yield "warnings", "Warnings", notes(found) if found else ""
         yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(self.manifest))
         yield "reasons", "Why documents were removed", self._reasons()
         yield "removed", "Removed documents", self._removed()

@@ -217,8 +217,11 @@ class ExtractPdf(Edit):
 
     def check_joined(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return a warning if documents of ``join`` are not among ``ids``; raise a StageError if none is."""
-        results, used = read_results(*self.files()) if self.join else {}, set(ids)
-        if self.join and not used:
+        if not self.join:
+            return ()
+        results = read_results(*self.files())
+        used = results.keys() & set(ids)
+        if not used:
             raise StageError(
                 f"extract_pdf.join: no document has an id in {', '.join(self.join)}: join results with the source of "
                 "the run whose queue was read"

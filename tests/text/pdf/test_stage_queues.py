@@ -217,6 +217,21 @@ def test_results_that_match_no_document_are_counted_and_named(work, joined, tmp_
     assert found.startswith(warning)
     assert "9 of these are not here" in (tmp_path / "run" / "README.md").read_text()
     assert "3 documents (5 pages) with text from OCR" in str(lc.funnel(tmp_path / "run"))
+    report = lc.write_report(tmp_path / "run", tmp_path / "report.html").read_text()
+    assert "9 of these are not here" in report[report.index('id="warnings"') : report.index('id="funnel"')]
+
+
+def test_a_crawl_checks_the_ids_of_results(files, tmp_path):
+    results, names = tmp_path / "results.jsonl", ("whole", "mixed", "scanned")
+    documents = {"id": names, "content": [files[name] for name in names]}
+    lines = [{"id": name, "page": page, "text": "Read. " * 99} for name, page in (("mixed", 2), ("elsewhere", 1))]
+    results.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]))
+    with pytest.warns(UserWarning, match=r"extract_pdf: join has texts of 2 documents, and 1 of these .* 'elsewhere'"):
+        crawl = lc.Crawl(documents) | lc.text.ExtractPdf(join=(str(results),))
+    assert "mixed" in crawl.data["id"][:]
+    results.write_text(json.dumps(lines[1]))
+    with pytest.raises(StageError, match=r"extract_pdf\.join: no document has an id in"):
+        lc.Crawl(documents) | lc.text.ExtractPdf(join=(str(results),))
 
 
 def test_results_that_change_end_a_resumed_run(work, joined, tmp_path):
