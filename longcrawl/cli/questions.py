@@ -24,7 +24,17 @@ from longcrawl.cli.commands import (
     stoppable,
     table,
 )
-from longcrawl.errors import LongCrawlError, SourceError, StageError, as_lines, printable, show
+from longcrawl.errors import (
+    LongCrawlError,
+    RecipeError,
+    SourceError,
+    StageError,
+    as_lines,
+    known_names,
+    printable,
+    quoted,
+    show,
+)
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
@@ -39,11 +49,20 @@ def _kind(what: str) -> Any:
     return argument(about, "NAME")
 
 
-@app.command(epilog="Example: longcrawl recipes")
-def recipes() -> None:
-    """List the shipped recipes."""
-    found = lc.recipes()
-    answer(table(["recipe", "about"], [*found.items()]), {"recipes": found})
+@app.command(epilog="Example: longcrawl recipes quickstart > recipe.yaml")
+def recipes(name: Annotated[str | None, argument("Name of one to print, as a file to edit.", "NAME")] = None) -> None:
+    """List the shipped recipes, or print one."""
+    if name is None:
+        found = lc.recipes()
+        answer(table(["recipe", "about"], [*found.items()]), {"recipes": found})
+        return
+    from longcrawl.run.shipped import shipped
+
+    files = shipped()
+    if name not in files:
+        raise RecipeError(f"there is no shipped recipe {quoted(name)}; {known_names(files, name)}")
+    text = files[name].read_text("utf-8")
+    answer(text.removesuffix("\n"), {"name": name, "recipe": text})
 
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")

@@ -66,6 +66,7 @@ def work(tmp_path_factory) -> Path:
 
 VERBS = {
     "recipes": "recipes",
+    "recipes quickstart": "name recipe",
     "stages": "stages",
     "stages min_chars": "name about fields presets",
     "sources": "sources",

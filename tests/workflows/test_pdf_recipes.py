@@ -68,6 +68,31 @@ def test_finepdfs_also_takes_pages(crawl, tmp_path):
     assert (rows["6"]["pages"], rows["0"]["pages"]) == (None, 1)
 
 
+def test_the_classifier_of_finepdfs_is_named_in_its_recipe(crawl, tmp_path, tiny_models, longcrawl):
+    for each in tiny_models.tiny("classifier", pad_token_id=0, num_labels=1, problem_type="regression"):
+        each.save_pretrained(tmp_path / "model")
+    shipped = longcrawl("recipes", "finepdfs").stdout
+    assert shipped.count("  # - ") == 2
+    (tmp_path / "recipe.yaml").write_text(shipped.replace("  # - ", "  - "))
+    mine = {"model": tmp_path / "model", "at_least": -1000, "max_length": 40, "device": "cpu"}
+    settings = [f"stages.sequence_classifier.{name}={value}" for name, value in mine.items()]
+    lc.run(tmp_path / "recipe.yaml", tmp_path / "out", 1, [f"source.data_dir={crawl}", *settings])
+    rows = kept(tmp_path / "out")
+    assert set(rows) == {"0", "4"}
+    assert all(isinstance(row["edu"], float) for row in rows.values())
+
+
+def test_texts_are_repaired_before_they_are_compared(tmp_path):
+    tale = TALES[0].format("three")
+    bodies = [small_pdf(f"{tale} Bread &amp; bells."), small_pdf(f"{tale} Bread & bells.")]
+    (tmp_path / "crawl.warc.gz").write_bytes(b"".join(record(number, body) for number, body in enumerate(bodies)))
+    lc.run("finepdfs", tmp_path / "out", 1, [f"source.data_files={tmp_path}/crawl.warc.gz"])
+    (row,) = kept(tmp_path / "out").values()
+    assert row["text"].endswith("Bread & bells.")
+    rules = {each.stage: dict(each.rules) for each in lc.funnel(tmp_path / "out")}
+    assert rules["exact_documents_2"] == {"same_text": 1}
+
+
 def test_longmino_mixes_the_texts_of_other_runs(crawl, tmp_path, directory_digest):
     lc.run("finepdfs", tmp_path / "pdfs", 1, [f"source.data_dir={crawl}"])
     chance = random.Random(0)
