@@ -39,7 +39,7 @@ sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).parent))
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
-settings.register_profile("longcrawl", deadline=None, max_examples=12)
+settings.register_profile("longcrawl", deadline=None, max_examples=5)
 # `make slow` takes this one. Tests give the number of their examples as a multiple of the profile's, or not at all.
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
@@ -129,8 +129,16 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order files for several processes: whole runs come first, then the folders that compile most."""
+    """Mark variants slow, and order files for several processes: whole runs come first, then what compiles most."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("variants"):
+            test = item.nodeid.partition("[")[0]
+            if test in seen:
+                item.add_marker("slow")
+            seen.add(test)
     if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
         return
 

@@ -143,6 +143,7 @@ def runs(hostile) -> Path:
     return hostile
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("verb", verbs())
 def test_no_verb_passes_a_command_on_to_the_terminal(runs, verb):
     code, shown = on_a_terminal(*(word.replace("{}", str(runs)) for word in verbs()[verb]))

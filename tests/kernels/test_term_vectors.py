@@ -1,14 +1,13 @@
 """Neighbours by the terms that documents have in common."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.kernels import term_vectors
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=10, deadline=None)
 def test_only_documents_of_like_weights_are_compared_where_very_many_have_a_term(seed):
     """Beyond the window a neighbour may be missed, but what is found has its whole product."""
     chance = np.random.default_rng(seed)

@@ -41,7 +41,6 @@ def delivered(feed) -> list[tuple[str, int]]:
     return [(list(SIZES)[token // 1_000], token % 1_000) for token in ids[:, 0].tolist()]
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     weights=st.lists(st.integers(1, 9), min_size=3, max_size=3),
     budgets=st.lists(st.integers(1, 120), min_size=1, max_size=3),

@@ -91,7 +91,9 @@ def test_documents_in_many_tasks_give_the_same_files(
     ],
     ids=["exact", "urls", "linked", "star"],
 )
-@pytest.mark.parametrize("limits", [(), ("small_limits",)], ids=["one process", "exchanged"])
+@pytest.mark.parametrize(
+    "limits", [("small_limits",), pytest.param((), marks=pytest.mark.slow)], ids=["exchanged", "one process"]
+)
 def test_the_first_of_equal_documents_is_the_first_in_reading_order(tmp_path, request, stage, limits):
     """Lines 2 and 10 of a file are not in the order of their ids as text."""
     same, url = " ".join(random.Random(5).choices(WORDS, k=60)), "http://example.org/same"
@@ -132,6 +134,7 @@ class Counted(Local):
         return super().tasks(function, tasks)
 
 
+@pytest.mark.slow
 def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_path, monkeypatch, directory_digest):
     """One process wrote ledger, rows and marker of each of 90,000 inputs, one after the other."""
     monkeypatch.setattr(inputs, "WRITTEN", 2)
@@ -173,6 +176,7 @@ lc.run(recipe, out)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     ["spans", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchors", "repeated", "windows", "linked"))],
@@ -202,6 +206,7 @@ def test_each_part_keeps_one_of_what_is_everywhere(in_parts):
     assert gone == {"2-everywhere": "0-everywhere", "4-everywhere": "0-everywhere", "3-everywhere": "1-everywhere"}
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_those_of_the_parts_alone(source, in_parts, tmp_path):
     alone = {}
     for part, files in enumerate(group_inputs(FILES, PARTS)):
@@ -210,6 +215,7 @@ def test_near_duplicates_are_those_of_the_parts_alone(source, in_parts, tmp_path
     assert left_at(in_parts, "min_hash") == alone
 
 
+@pytest.mark.slow
 def test_substrings_are_those_of_one_part(source, in_parts, tmp_path):
     """The notice is in files 0 and 3, which are in different parts; in one part it repeats."""
     policy = [{"exact_substring": {"unit": "character", "min_tokens": 60, "policy": "drop-any"}}, *STAGES[-2:]]
@@ -223,6 +229,7 @@ def test_urls_kept_in_earlier_parts_leave_from_later_ones(in_parts):
     assert left_at(in_parts, "urls") == {f"{number}-url": "0-url" for number in (1, 2, 3, 4)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("keep", ["first", "random"])
 def test_the_earliest_part_keeps_a_url_whatever_the_order_of_ids(tmp_path, keep):
     folder = tmp_path / "files"
@@ -265,17 +272,15 @@ def run_stages(files: list[Path], out: Path, stages: list, parts: int = 1, **opt
     return {name for file in (out / "parquet").glob("*.parquet") for name in pq.read_table(file)["id"].to_pylist()}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "stages",
     [
-        ["urls", NEAR],
         ["urls", {"min_words": {"n": 5}}],
-        pytest.param(
-            ["urls", NEAR, {"exact_substring": {"unit": "character", "min_tokens": 60, "policy": "drop-any"}}],
-            marks=pytest.mark.slow,
-        ),
+        ["urls", NEAR],
+        ["urls", NEAR, {"exact_substring": {"unit": "character", "min_tokens": 60, "policy": "drop-any"}}],
         ["urls", "exact_documents", {"min_words": {"n": 5}}, NEAR, {"min_words": {"n": 61}}],
-        pytest.param(["urls", {"urls": {"query": "all"}}, NEAR], marks=pytest.mark.slow),
+        ["urls", {"urls": {"query": "all"}}, NEAR],
     ],
     ids=lambda stages: "-".join(next(iter(each)) if isinstance(each, dict) else each for each in stages),
 )

@@ -140,6 +140,7 @@ inputs.HELD, inputs.TASK, index.PIECE = 0, 1, 2
 """Makes each input a group of an exchange, and each band several ranges of keys."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_proc", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_tasks_save_the_index_that_one_process_saves(parts, tmp_path, num_proc, python):
     """The second run looks at the index of the first."""
@@ -216,6 +217,7 @@ def test_an_index_that_changed_since_the_run_began_is_refused(parts, tmp_path):
     assert content(out) == content(parts / "RUN2")
 
 
+@pytest.mark.slow
 def test_two_stages_of_one_kind_save_apart_and_the_second_is_named_in_full(parts, tmp_path):
     twice = [{"urls": {"index": "save"}}, {"min_chars": {"n": 50}}, {"urls": {"query": "none", "index": "save"}}]
     lc.run(write_recipe(tmp_path / "twice.yaml", parts / "one", *twice), tmp_path / "twice")
@@ -257,6 +259,7 @@ def test_near_duplicates_of_an_earlier_run_leave_a_later_one(tmp_path, verify):
         lc.run(recipe, tmp_path / "other", overrides=[*against, "stages.min_hash.rows=5"])
 
 
+@pytest.mark.slow
 def test_large_clusters_are_in_the_manifest_and_on_the_card(tmp_path):
     texts = {f"d{number}": text_of("p" if number < 5 else chr(ord("a") + number)) for number in range(9)}
     write_part(tmp_path / "texts", "texts", dict.fromkeys(texts, "x"), texts)

@@ -221,9 +221,16 @@ def test_the_manifest_tells_no_time_process_or_worker_count(whole, source):
     assert str(whole) not in text
 
 
-def test_the_recipe_that_a_run_writes_makes_it_again(whole, tmp_path, directory_digest):
-    lc.run(whole / "recipe.yaml", tmp_path / "out")
-    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+def test_the_recipe_that_a_run_writes_makes_it_again_in_an_empty_folder_of_any_name(whole, tmp_path, directory_digest):
+    out = tmp_path / "lr=3" / "spaces, é # and 100 %"
+    out.mkdir(parents=True)
+    for wrong in ("stages.tokenize.tokenizer=/nowhere/tokenizer.json", "source.data_dir=/nowhere"):
+        with pytest.raises(LongCrawlError, match="/nowhere"):
+            lc.run(whole / "recipe.yaml", out, overrides=[wrong])
+    lc.run(whole / "recipe.yaml", out)
+    assert directory_digest(out) == directory_digest(whole)
+    assert lc.why(out, "0-0").stage in (None, "min_chars", "min_tokens")
+    assert lc.verify(out).problems == ()
 
 
 def test_removed_and_kept_are_what_was_read(whole):
@@ -356,8 +363,8 @@ def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
         recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": urls})
         process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2)
         markers = tmp_path / "out" / "work" / "segment-0"
-        wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 3)
         wait_until(lambda: len(server.waiting) == 2)
+        wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 3)
         yield recipe, tmp_path / "out", process
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -486,27 +493,6 @@ def test_a_file_is_refused(recipe, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(RunError, match="is a file: choose another folder"):
         lc.run(recipe, tmp_path / "out")
-
-
-def test_an_empty_folder_is_taken(recipe, whole, tmp_path, directory_digest):
-    lc.run(recipe, tmp_path)
-    assert directory_digest(tmp_path) == directory_digest(whole)
-
-
-def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path, directory_digest):
-    out = tmp_path / "lr=3" / "spaces, é # and 100 %"
-    lc.run(recipe, out)
-    assert directory_digest(out) == directory_digest(whole)
-    assert lc.why(out, "0-0").stage in (None, "min_chars", "min_tokens")
-    assert lc.verify(out).problems == ()
-
-
-def test_a_folder_in_which_nothing_is_done_yet_is_taken(recipe, whole, tmp_path, directory_digest):
-    for wrong in ("stages.tokenize.tokenizer=/nowhere/tokenizer.json", "source.data_dir=/nowhere"):
-        with pytest.raises(LongCrawlError, match="/nowhere"):
-            lc.run(recipe, tmp_path / "out", overrides=[wrong])
-    lc.run(recipe, tmp_path / "out")
-    assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
 def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
@@ -669,6 +655,7 @@ def test_the_same_documents_in_other_files_make_the_same_rectangle(source, tmp_p
     assert ledgers[0] == ledgers[1]
 
 
+@pytest.mark.slow
 def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch, directory_digest):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (3000,))
     lc.run(recipe, tmp_path / "out")
@@ -725,19 +712,12 @@ def test_stages_before_and_after_two_surveys(source, tmp_path, directory_digest)
 # -------------------- nothing is left, nothing was there
 
 
-def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(recipe, tmp_path):
-    with pytest.raises(RunError, match=r"no document remains: stage 'min_tokens' removed the last 9\d\. ") as raised:
-        lc.run(recipe, tmp_path / "out", 2, ["stages.min_tokens.n=100000"])
-    assert "--set stages.min_tokens.FIELD=VALUE" in str(raised.value)
-    (funnel,) = raised.value.__notes__
-    assert "min_tokens" in [line.split()[0] for line in funnel.splitlines()]
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
 def test_a_run_of_which_nothing_is_left_answers_what_its_ledger_knows(recipe, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(RunError, match="no document remains") as raised:
+    with pytest.raises(RunError, match=r"no document remains: stage 'min_tokens' removed the last 9\d\. ") as raised:
         lc.run(recipe, out, overrides=["stages.min_tokens.n=100000"])
+    assert "--set stages.min_tokens.FIELD=VALUE" in str(raised.value)
+    assert not (out / "manifest.json").exists()
     assert repr(lc.funnel(out)) == raised.value.__notes__[0]
     gone = pq.read_table(out / "ledger")
     assert gone.num_rows == lc.funnel(out).documents
@@ -750,6 +730,7 @@ def test_a_run_of_which_nothing_is_left_answers_what_its_ledger_knows(recipe, tm
             ask(out)
 
 
+@pytest.mark.slow
 def test_when_the_first_stage_removes_all_no_later_one_is_blamed(recipe, tmp_path):
     for _ in range(2):  # and the same again when the same command is typed again
         with pytest.raises(RunError, match=f"stage 'min_chars' removed the last {PARTS * DOCUMENTS}"):
@@ -781,7 +762,8 @@ def test_a_source_of_broken_files_and_other_records_is_said_so_with_the_first_re
     assert said.endswith("; 2 record(s) were left out by the source's rules: request 2")
 
 
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.variants
+@pytest.mark.parametrize("copies", [2, 1])
 def test_ids_that_occur_twice_stop_a_run_before_its_surveys_and_the_files_are_named(tmp_path, copies):
     folder = write_documents(tmp_path / "documents", 3)
     lines = (folder / "01.jsonl").read_text()
@@ -808,6 +790,7 @@ def test_versions_are_those_of_what_is_installed(whole):
         assert versions[name] == importlib.metadata.version(name)
 
 
+@pytest.mark.slow
 def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path, directory_digest):
     shutil.copytree(source, tmp_path / "documents")
     (tmp_path / "documents" / "03a.jsonl").write_text("\n")
@@ -862,6 +845,7 @@ def test_a_broken_file_stops_a_run_unless_it_may_be_left_out(broken, tmp_path):
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("policy", ["warn", "skip"])
 def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broken, tmp_path, policy):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(broken), "on_bad_files": policy})
@@ -886,7 +870,8 @@ def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broke
     assert lc.funnel(tmp_path / "out").documents == 2 * DOCUMENTS
 
 
-@pytest.mark.parametrize("policy", ["error", "skip"])
+@pytest.mark.variants
+@pytest.mark.parametrize("policy", ["skip", "error"])
 def test_what_was_made_of_data_whose_checksum_is_wrong_is_made_again(tmp_path, monkeypatch, directory_digest, policy):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (3000,))
     monkeypatch.setattr(Members._gzip, "__defaults__", (1000, 3000))
@@ -920,6 +905,7 @@ def test_what_was_made_of_data_whose_checksum_is_wrong_is_made_again(tmp_path, m
     assert read == ["last", "last", "first"]
 
 
+@pytest.mark.slow
 def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_on_the_card(tmp_path):
     chance = random.Random(3)
     for part in range(2):
@@ -1010,15 +996,6 @@ def test_a_big_vocabulary_makes_a_rectangle_of_uint32(tmp_path, big_vocabulary):
     assert train.fill_value == 70_000
 
 
-def test_two_documents_of_one_id_are_refused(tmp_path):
-    folder = write_documents(tmp_path / "documents", 2)
-    lines = (folder / "00.jsonl").read_text().replace('"0-', '"1-')
-    (folder / "00.jsonl").write_text(lines)
-    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(folder)}, [STAGES[0], *STAGES[2:]])
-    with pytest.raises(RunError, match=r"needs unique ids, .* such as '1-\d+', in .*00.jsonl and in .*01.jsonl"):
-        lc.run(recipe, tmp_path / "out", 2)
-
-
 def test_a_split_other_than_train_is_not_enough(source, tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_files": {"test": [str(source / "00.jsonl")]}})
     with pytest.raises(RunError, match="source 'text' has no split 'train', it has: test"):
@@ -1061,7 +1038,7 @@ def test_one_flipped_bit_in_any_file_of_a_run_is_found(whole, tmp_path):
     assert lc.verify(copy).problems == ()
     for file in sorted(path for path in copy.rglob("*") if path.is_file()):
         content = file.read_bytes()
-        for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
+        for place in {0, len(content) // 2, len(content) - 1}:
             file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             assert not is_whole(copy), f"byte {place} of {file}"
         file.write_bytes(content)

@@ -81,6 +81,7 @@ def stop(recipe: Path, out: Path, where: str) -> None:
             lc.run(recipe, out)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("where", LOSSES)
 def test_a_run_whose_lock_another_one_has_taken_writes_nothing_more(
     recipe, whole, tmp_path, monkeypatch, where, directory_digest
@@ -112,6 +113,7 @@ def changes(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
 @pytest.mark.parametrize("when", ["before the run goes on", "while it goes on"])
 def test_a_run_that_lost_what_it_began_with_is_refused(recipe, tmp_path, monkeypatch, harm, when):
@@ -177,6 +179,7 @@ def test_what_is_gone_is_made_again(recipe, whole, tmp_path, directory_digest):
     assert directory_digest(out) == directory_digest(whole)
 
 
+@pytest.mark.slow
 def test_documents_between_two_surveys_are_kept_once(recipe, whole, tmp_path, directory_digest):
     stop(recipe, tmp_path / "once", "in a search")
     assert {path.parent.name for path in (tmp_path / "once/work").glob("segment-*/*.arrow")} == {"segment-0"}
@@ -189,6 +192,7 @@ def test_documents_between_two_surveys_are_kept_once(recipe, whole, tmp_path, di
         assert directory_digest(tmp_path / name) == directory_digest(whole)
 
 
+@pytest.mark.slow
 def test_documents_are_those_of_runs_that_keep_them_in_each_segment(recipe, tmp_path, directory_digest):
     """Three surveys and a trained tokenizer in a row, with one input of which no document is kept."""
     spec, again = yaml.safe_load(recipe.read_text()), tmp_path / "in"

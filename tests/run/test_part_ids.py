@@ -96,6 +96,7 @@ def three(tmp_path) -> Path:
     return write_recipe(tmp_path)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("num_proc", "kind"),
     [(1, "parquet"), (2, "jsonl")]
@@ -149,6 +150,7 @@ def test_the_ids_of_a_small_file_that_is_alone_are_compared_once_it_is_read(tmp_
     assert not (other / "work/segment-0").exists()
 
 
+@pytest.mark.slow
 def test_the_sentence_leads_on_in_the_same_folder(three, tmp_path):
     """Files have other numbers then, for which the ids that were listed before do not hold."""
     with pytest.raises(RunError, match=r"'x', in .*a.jsonl and in .*b.jsonl"):
@@ -221,6 +223,7 @@ def test_records_that_are_no_documents_may_share_ids(tmp_path):
     assert set(kept(tmp_path / "out")) == set(kept(tmp_path / "first")) == {"<urn:a>", "<urn:x>"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2))])
 def test_other_ids_of_the_same_hash_are_no_duplicates(three, tmp_path, monkeypatch, bits):
     lc.run(three, tmp_path / "whole", 1, KEEP_FIRST)
@@ -268,6 +271,7 @@ def test_what_is_found_is_what_a_dictionary_finds(parts, bits):
                 assert bool(listed) == bool(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", ["find_duplicates", *(pytest.param(each, marks=pytest.mark.slow) for each in ("keep_first", "list_ids"))]
 )
@@ -318,6 +322,7 @@ def stop_in_the_middle(recipe: Path, out: Path, *overrides: str) -> None:
             lc.run(recipe, out, 1, overrides)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["kept.json", "00001.parquet"])
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
 def test_a_list_of_ids_that_is_damaged_is_made_again(three, tmp_path, kind, harm):
@@ -346,6 +351,7 @@ def test_a_file_that_has_changed_since_its_ids_were_listed_is_named(three, tmp_p
     assert set(kept(tmp_path / "out")) == set("axcdye")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("source", [Text, Warc])
 def test_a_source_that_cannot_list_ids_is_compared_when_it_has_been_read(tmp_path, monkeypatch, source):
     """Such as remote files, which would be fetched twice."""
@@ -382,6 +388,7 @@ def test_remote_files_are_not_fetched_for_their_ids(web_server, tmp_path):
         assert source.list_ids(source.splits()["train"][0]) is None
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stages", [(), (MIN,), (MIN, {"shuffle": {"seed": 0}})], ids=["none", "filter", "shuffle"])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_run_without_stages_that_compare_documents_needs_unique_ids_too(tmp_path, kind, stages):
@@ -406,6 +413,7 @@ def test_ids_are_compared_before_a_filter_removes_one_of_the_documents(tmp_path,
         lc.run(write_recipe(tmp_path, {"min_chars": {"n": 10}}), tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_hashes_of_ids_that_are_damaged_are_made_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Text, "list_ids", lambda *_: None)
     for name in "ab":

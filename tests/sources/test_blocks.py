@@ -96,7 +96,7 @@ def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wron
     monkeypatch.setattr(compressed.Members._zstd, "__defaults__", (100,))
     path, chance, withdrawn = tmp_path / f"a.jsonl.{kind}", random.Random(1), 0
     data = b"".join(packed(kind))
-    for bit in [*chance.sample(range(len(data) * 8), 60), None]:
+    for bit in [*chance.sample(range(len(data) * 8), 30), None]:
         path.write_bytes(data if bit is None else flipped(data, bit))
         bad_files, source, seen = BadFiles("skip", checksums="last"), Text(data_files=str(path)), []
         try:
@@ -161,7 +161,7 @@ def test_no_flipped_bit_makes_a_wrong_text(tmp_path, monkeypatch, kind, held):
     path, chance = tmp_path / f"a.jsonl.{kind}", random.Random(0)
     data = b"".join(packed(kind))
     noticed = 0
-    for bit in chance.sample(range(len(data) * 8), 80):
+    for bit in chance.sample(range(len(data) * 8), 20):
         path.write_bytes(flipped(data, bit))
         rows, bad = rows_of(path)
         found = [row["text"] for row in rows]
@@ -174,7 +174,7 @@ def test_no_flipped_bit_makes_a_wrong_text(tmp_path, monkeypatch, kind, held):
             assert bad[0].records_lost != 0
             before = texts_until_error(path)
             assert before == TEXTS[: len(before)]
-    assert noticed > 60
+    assert noticed > 15
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
@@ -196,7 +196,7 @@ def test_a_zstd_frame_that_lost_the_flag_of_its_checksum(tmp_path):
     """The four bytes behind the frame are then no frame: the flipped bit in its data would go unnoticed."""
     parts = packed("zst")
     without_flag = flipped(parts[1], 4 * 8 + 2)
-    wrong = [flipped(without_flag, bit) for bit in range(len(without_flag) * 8 - 300, len(without_flag) * 8 - 40)]
+    wrong = [flipped(without_flag, bit) for bit in range(len(without_flag) * 8 - 300, len(without_flag) * 8 - 40, 13)]
     path = tmp_path / "a.jsonl.zst"
     for damaged in (without_flag, *wrong):
         path.write_bytes(parts[0] + damaged + parts[2])

@@ -144,7 +144,7 @@ def test_a_member_is_one_event_up_to_its_limit_or_in_one_piece(whole_bytes):
         assert [part.kind for part in parts] == ["begin", *["data"] * (len(parts) - 2), "end"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 2_000), max_size=6), st.sampled_from(["", "flipped", "cut"]), st.floats(0, 1))
 @pytest.mark.parametrize("checksums", ["first", "last"])
 def test_short_members_that_are_whole_have_the_same_events(list_members, checksums, sizes, damage, where):

@@ -100,6 +100,7 @@ def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
             assert json_lines._is_utf8_span(data, 0, len(content)) is is_right, content
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("spelled", ["\\n", "\\u00e9", "é", "\\\\"])
 def test_nothing_behind_the_data_is_read(spelled):
     page = mmap.PAGESIZE

@@ -47,6 +47,7 @@ def values(rows: int, seed: int) -> list[bytes | None]:
     return texts
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("codec", "version"),
     [("none", "1.0"), ("snappy", "2.0"), ("gzip", "1.0"), ("brotli", "2.0"), ("zstd", "1.0"), ("lz4", "2.0")],

@@ -234,6 +234,7 @@ def test_a_file_that_says_nothing_of_any_document_is_reported(release):
         head(release)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize(("path", "column"), COMPANIONS)
 def test_damaged_companions_leave_null(release, how, path, column):
@@ -540,6 +541,7 @@ def recipe_of(release, tmp_path, *stages, fetch="if_any_passes"):
 WORDS = {"signal_rules": {"thresholds": {"min_word_count": 100, "max_top_2gram_fraction": None}}}
 
 
+@pytest.mark.slow
 def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(shards, tmp_path, web_server):
     """The kept documents are the same, even if the documents of such a shard are missing."""
     stages = [WORDS, "listed_duplicates", {"min_words": {"n": 90}}, {"min_chars": {"n": 10}}]
@@ -560,6 +562,7 @@ def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(
         longcrawl.why(tmp_path / "some", "2023-06/0000/en_head.json.gz/0")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "stages",
     [

@@ -41,7 +41,7 @@ FILES = st.builds(
 )
 GUESS = re.compile(r"; its encoding seems to be .*?\)")
 """The guess of an encoding, which is that of the section with the first loss."""
-MANY = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read(source, parts):
@@ -119,6 +119,7 @@ def test_sections_end_with_the_line_that_completes_their_size(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @MANY
 @given(
     st.lists(st.one_of(st.none(), st.binary(max_size=9), st.just(b"long" * 9)), max_size=60),

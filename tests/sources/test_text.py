@@ -305,6 +305,7 @@ def test_text_files_are_one_document_or_one_per_line(tmp_path, name):
     assert [(row["id"], row["text"]) for row in rows] == [(f"{name}:0", "erste Zeile"), (f"{name}:3", "vierte ")]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt"])
 def test_offsets_are_those_of_lines_in_the_decompressed_file(tmp_path, monkeypatch, mark, name):

@@ -220,7 +220,6 @@ def test_merges_are_those_of_a_naive_search_for_any_ranks(tokens, word, chance):
     assert encoded(ours, words) == [merged(each.encode(), ranks) for each in words]
 
 
-@settings(deadline=None, max_examples=30)  # as above
 @given(tokens=st.sets(st.text("ab", min_size=2, max_size=20), max_size=30), seed=st.integers(0, 1 << 30))
 def test_words_of_several_parts_have_the_ids_of_tiktoken_for_any_ranks(tokens, seed):
     chance = random.Random(seed)  # as above

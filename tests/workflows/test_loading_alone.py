@@ -103,6 +103,7 @@ def test_json_lines_are_read_with_the_packages_that_the_guide_adds(folder, every
     assert batches(folder, left_out("numba", "llvmlite", "tokenizers")) == everything
 
 
+@pytest.mark.slow
 def test_the_packing_that_needs_numba_says_so(folder):
     script = FEEDS.replace('("length-binned", "first-fit", "in-order", "separate")', '("best-fit",)')
     assert "needs numba: pip install numba" in load(folder, script, ["numba", "llvmlite"]).stderr

@@ -11,6 +11,7 @@ from longcrawl.errors import FormatError, SourceError
 pytestmark = pytest.mark.usefixtures("small_files")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("stored_as", "masked", "domains"),
     [("zarr", None, None), ("gpt-simple", None, "source"), ("zarr", 0.3, "source"), ("datatrove", 0.3, None)],

@@ -106,6 +106,7 @@ def test_documents_are_rebuilt_from_their_pieces(name, lengths, strategy, thresh
         assert lc.verify(composed.path).problems == ()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("name", "label"), list(zip(STRATEGIES, LABELS, strict=True)))
 def test_the_measures_are_those_of_a_comparison(name, label, tmp_path):
     lengths = np.random.default_rng(1).geometric(0.03, 400)
@@ -209,6 +210,7 @@ def test_samples_are_shuffled_in_buckets_whatever_the_strategy(tmp_path):
         assert sorted(taken[0]) == sorted(taken[1])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_mask_is_kept_where_there_is_something_to_mask(name, tmp_path):
     lengths = [30, 90, 5, 0, 12]

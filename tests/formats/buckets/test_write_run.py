@@ -74,6 +74,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert directory_digest(out) == directory_digest(run_folder)
 
 
+@pytest.mark.slow
 def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, tokenizer, monkeypatch, directory_digest):
     """Settings that only the second pass reads may change while a run is stopped."""
     out = tmp_path / "out"

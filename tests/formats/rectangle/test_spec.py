@@ -276,6 +276,7 @@ def test_no_chunk_outside_the_grid(tmp_path):
             array.read_chunk(*outside)
 
 
+@pytest.mark.variants
 @every_layout
 @both_engines
 def test_pickled_after_reading(tmp_path, write, engine):
@@ -339,6 +340,7 @@ def test_a_missing_remote_file_is_an_error(memory_store):
     assert (open_split(memory_store, on_missing_chunks="fill").read_chunk(5, 2) == END_OF_TEXT).all()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("engine", "before"),
     [

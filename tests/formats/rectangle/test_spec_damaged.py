@@ -71,6 +71,7 @@ def flipped(folder: Path, chance: random.Random, *names: str) -> tuple[Path, byt
     return file, whole
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("engine", ["direct", "zarr"])
 @pytest.mark.parametrize(
     "settings",
@@ -247,6 +248,7 @@ def use(folder: Path, engine: str) -> None:
     next(iter(source.data), None)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("engine", ["direct", "zarr"])
 @pytest.mark.parametrize("number", [0, 1], ids=["v3", "v2"])
 def test_hostile_metadata_is_one_sentence_in_bounded_memory(tmp_path, engine, number):

@@ -88,6 +88,7 @@ STORED = [
 """Every shape with one codec, and every codec with one shape; the other pairs are slow."""
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(("length", "dtype", "codec"), STORED)
 def test_plain_zarr_reads_what_was_written(tmp_path, zarr_format, codec, length, dtype):
@@ -122,6 +123,7 @@ def test_zarr_v3_has_one_shard_per_2048_rows_with_chunks_of_64_by_2048(tmp_path)
     assert [path.name for path in (tmp_path / "made" / "train" / "c" / "0").iterdir()] == ["0"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("codec", "level"), [("zstd", 3), ("lz4", 5)])
 def test_zarr_v2_has_the_chunks_of_the_original(tmp_path, codec, level):
     tokens = made_up(2050, 2100)
@@ -576,6 +578,7 @@ def test_the_original_layout_inspects_without_text(tmp_path):
 # -------------------- inspect
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("json_escaped", [False, True])
 def test_inspect_decodes_a_row_from_the_start_of_its_document(text_rectangle, json_escaped):
     path, texts = text_rectangle(json_escaped=json_escaped)

@@ -69,6 +69,7 @@ def test_without_a_mask_not_one_byte_is_other_than_before_there_were_masks(tmp_p
     assert directory_digest(tmp_path / "made") == BEFORE[zarr_format]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(
     ("length", "codec"),

@@ -76,6 +76,7 @@ def check(folder: Path, file: Path, bombed: bytes, request) -> None:
         array.read_chunk(0, 0)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", [*COMPRESSORS, "unsized zstd"])
 def test_a_bomb_in_zarr_2(tmp_path, request, name):
     codec = CODECS[name.removeprefix("unsized ")]

@@ -864,7 +864,7 @@ def refusal(ask) -> str:
     return ""
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=descriptions(), name=st.sampled_from(["manifest.json", "rectangle.json"]))
 def test_whatever_a_url_describes_is_a_report_or_one_sentence(text, name):
     files = fsspec.filesystem("memory")
@@ -875,7 +875,7 @@ def test_whatever_a_url_describes_is_a_report_or_one_sentence(text, name):
         files.rm("/odd", recursive=True)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(manifest=descriptions(), unfinished=descriptions())
 def test_whatever_lies_on_the_hub_a_push_is_a_plan_or_one_sentence(hub, repo, run, manifest, unfinished):
     if repo not in hub.repositories:

@@ -299,7 +299,6 @@ def test_rows_lists_and_code_are_kept_or_removed_whole(count, favor):
 LONG = "one day in May the boats of the whole harbour lay dry, and the crews went home on foot by the old road"
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(("p", "li", "td")), st.sampled_from((LONG, LONG[:32], LONG[:8]))), max_size=9)
 )
@@ -331,7 +330,6 @@ def test_the_likeliest_copy_of_a_text_is_kept():
     assert text.split("\n") == [SENTENCE.format(day) for day in range(18)]
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.sampled_from(("<p>Yes.</p>", "<li>One", "<td>2", "<nav><a href=x>Menu</a></nav>", STORY)), max_size=9)
 )
@@ -469,7 +467,6 @@ def test_a_page_within_one_link_has_text():
     assert "It took them" in extracted(f"<html><body><a href=/>{STORY}</a></body></html>", "recall")
 
 
-@settings(max_examples=20)
 @given(st.permutations(range(4)))
 def test_a_text_does_not_depend_on_the_batch(order):
     pages = [f"<nav>Menu</nav><p>{'Some words, and some more of them. ' * (n + 2)}</p>" * (n + 1) for n in range(4)]

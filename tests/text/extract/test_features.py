@@ -3,7 +3,7 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.kernels.compiling import allocating
@@ -40,7 +40,6 @@ PIECES = (
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=25))
 def test_repetition_is_counted_as_a_naive_reading_counts_it(pieces):
     tree, found = described("".join(pieces))

@@ -102,6 +102,7 @@ def test_a_worker_that_stands_still_is_ended_by_wall_time(engine, monkeypatch):
     assert run_engine(path, ["a", "stuck", "b"]) == [("a", None), (None, "time"), ("b", None)]
 
 
+@pytest.mark.variants
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
 @pytest.mark.parametrize("need", ["150 * 10**6", "10**9", "10**15"])
 def test_a_worker_that_runs_out_of_memory(engine, need):
@@ -128,6 +129,7 @@ def test_what_earlier_pages_left_in_memory_is_not_charged_to_a_page(engine):
 # Workers that die.
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "death",
     [
@@ -264,6 +266,7 @@ def test_counted_seconds_are_those_of_living_ended_and_killed_workers(engine):
     assert own > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [RESILIPARSE_TOO, "trafilatura"], scope="module")
 def test_the_counted_seconds_of_real_pages_are_those_of_the_process_tree(real_data, name):
     source, tally = Warc(data_files=str(real_data / "warc" / "pages-00000.warc.gz")), Tally()
