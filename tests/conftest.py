@@ -29,9 +29,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
+from longcrawl.run import compile_ahead
 from longcrawl.run.samples import SIGNATURES, list_part, write_part
 
 datasets.disable_progress_bars()
+
+# A process that compiles ahead imports all that its run does; the processes of the suite keep all CPUs at work.
+compile_ahead.usable_cpus = lambda: 1
 
 # Plain implementations that benchmarks measure against are what some tests compare with. What is installed comes first.
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -207,6 +211,7 @@ import atexit, gc, json, os, pathlib, sys, traceback
 import datasets, numba, longcrawl.cli
 # What commands import when they need it: most of the time of a command that each child would take again.
 import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr
+from longcrawl.run import compile_ahead
 from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import STAGES
@@ -216,6 +221,7 @@ for kinds in (SOURCES, STAGES, OUTPUTS, RESULTS):
     list(kinds.values())
 
 numba.njit(lambda number: number)(1)  # numba imports a third of itself when it first compiles or loads a kernel
+compile_ahead.usable_cpus = lambda: 1
 gc.freeze()
 for line in sys.stdin:
     words, folder, cache, given, output, errors = json.loads(line)

@@ -358,6 +358,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, run_folder, 
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, size, shuffled, directory_digest):
@@ -384,6 +385,7 @@ def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, k
     assert {(status, digest) for _, _, status, digest in told.values()} == {(0, list(told.values())[-1][-1])}
 
 
+@pytest.mark.slow
 def test_what_only_the_second_pass_looks_at_may_change_while_a_run_is_stopped(source, tmp_path, directory_digest):
     recipe = write_recipe(tmp_path / "texts.yaml", source)
     with pytest.raises(FormatError, match="leaves none to train on"):

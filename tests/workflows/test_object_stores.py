@@ -131,6 +131,7 @@ def test_web_archives_give_the_manifest_of_local_files(store, tmp_path):
     assert without_names(tmp_path / "store") == without_names(tmp_path / "local")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("answer", ["503 SlowDown", "500 InternalError"])
 def test_a_server_that_fails_now_and_then_changes_nothing(store, raw, tmp_path, answer):
     store.put_folder(raw)
@@ -155,6 +156,7 @@ def test_an_outage_leaves_parts_open_and_the_same_command_reads_them(store, raw,
     assert (tmp_path / "out/manifest.json").read_bytes() == (tmp_path / "whole/manifest.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_key_that_is_replaced_between_two_attempts_is_found(store, raw, tmp_path, monkeypatch):
     store.put_folder(raw)
     recipe = write_recipe(tmp_path, data_dir=store.url())

@@ -159,6 +159,7 @@ def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     assert manifest_of(tmp_path / "again")["digest"] == manifest["digest"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("named", ["poems", pytest.param("my_poems.sources:Poems", marks=pytest.mark.slow)])
 def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, python, named):
     announced = [("sources", "poems = my_poems.sources:Poems")] if named == "poems" else []

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("small_files")
 CAPACITIES = [16, 32]
 
 
+@pytest.mark.slow
 def test_rows_are_the_samples_without_their_padding(tmp_path):
     composed = compose(documents([5, 9, 30, 40] * 10), tmp_path / "out", CAPACITIES)
     rows = ComposedResult().token_rows(tmp_path / "out")

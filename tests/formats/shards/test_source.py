@@ -187,6 +187,7 @@ def test_wrong_settings_are_one_sentence(tmp_path, monkeypatch, name, words, sai
         load_dataset("longcrawl", name, **words)
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_changed_shard_is_read_anew(shards, name):
     folder, suffix = shards(name), NAMES[name]

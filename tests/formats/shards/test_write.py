@@ -131,6 +131,7 @@ def test_documents_are_shuffled_and_the_first_are_held_out(run_folder, source):
     assert held == ordered.data["id"][: round(0.1 * DOCUMENTS)]
 
 
+@pytest.mark.variants
 def test_held_out_shards_are_a_split_wherever_an_output_is_read(run_folder, tmp_path):
     name, suffix = run_folder.name, SUFFIX[run_folder.name]
     described = json.loads((run_folder / f"{name}.json").read_text())["splits"]
@@ -189,6 +190,7 @@ def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, direc
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
@@ -230,6 +232,7 @@ lc.run({str(made)!r}, {str(tmp_path / "out")!r})
     assert directory_digest(tmp_path / "out") == directory_digest(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_buckets_are_folders_with_splits_of_their_own(tmp_path, source, tokenizer):
     out = tmp_path / "out"
     summary = lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer, buckets="language", heldout=3), out)
@@ -271,6 +274,7 @@ def test_a_run_is_verified_inspected_and_asked(run_folder):
     assert lc.analysis(out).documents == DOCUMENTS
 
 
+@pytest.mark.variants
 def test_the_code_of_the_card_runs(run_folder, python, monkeypatch):
     card = (run_folder.parent / "README.md").read_text()
     code = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
@@ -282,6 +286,7 @@ def test_the_code_of_the_card_runs(run_folder, python, monkeypatch):
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.variants
 def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
     import shutil
 
@@ -311,6 +316,7 @@ def test_what_is_not_there_is_said(run_folder):
         lc.inspect(run_folder, held_out(run_folder), 10)
 
 
+@pytest.mark.slow
 def test_our_own_dataset_and_crawl_give_the_same_shards(tmp_path, source, tokenizer):
     data = load_dataset("longcrawl", "text", data_dir=str(source), id_field="id", split="train")
     crawl = lc.Crawl(data) | lc.tokens.Tokenize(tokenizer) | lc.tokens.Windows(64, 16) | lc.tokens.Shuffle(seed=1)
@@ -449,6 +455,7 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     assert sum(np.count_nonzero(shard.tokens == END) for shard in shards) == DOCUMENTS
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("outputs", "windows"),
     [

@@ -38,6 +38,7 @@ def read(folder: Path) -> np.ndarray:
     return np.concatenate([batch["targets"] for batch in Rectangle(folder, batch_size=1)])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(
     ("rows", "context", "expected"),

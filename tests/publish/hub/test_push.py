@@ -140,6 +140,7 @@ def test_a_dry_run_lists_what_would_be_sent_and_changes_nothing(hub, repo, run):
     assert repo not in hub.repositories
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_the_answer_of_a_push_as_json(hub, repo, run, more):
     facts = json.loads(CliRunner().invoke(app, ["push", str(run), repo, "--public", "--json", *more]).stdout)

@@ -751,7 +751,7 @@ def test_members_of_one_byte_take_linear_time():
         return time.process_time() - begun
 
     seconds(1_000)
-    small, large = seconds(8_000), seconds(32_000)
+    small, large = seconds(4_000), seconds(16_000)
     assert large < 8 * small + 0.1, f"{small:.3f} s, four times as many {large:.3f} s"
 
 
@@ -786,14 +786,14 @@ def test_hostile_headers_take_no_time(tmp_path):
     """None may take time that grows with the square of its length; a test that hangs is what would show it."""
     path = tmp_path / "a.warc"
     for content in (
-        b"WARC/1.0\r\nWARC-Type: response\r\nX: a\r\n" + b" b\r\n" * 60_000 + b"\r\n",
-        b"WARC/1.0\r\n" + b"a:b\r\n" * 60_000 + b"Content-Length: 0\r\n\r\n",
-        b"WARC/1.0\r\n" * 90_000,
+        b"WARC/1.0\r\nWARC-Type: response\r\nX: a\r\n" + b" b\r\n" * 30_000 + b"\r\n",
+        b"WARC/1.0\r\n" + b"a:b\r\n" * 30_000 + b"Content-Length: 0\r\n\r\n",
+        b"WARC/1.0\r\n" * 30_000,
         b"WARC/1.0\r\nContent-Length: 50000000\r\n\r\n" * 10_000,
         b"WARC/1.0\r\nContent-Length: 999999999999\r\n\r\n" * 10_000,
         b"\r\n" * 150_000,
-        b"\x1f\x8b\x08\x00" * 30_000,
-        b"\x28\xb5\x2f\xfd" * 30_000,
+        b"\x1f\x8b\x08\x00" * 15_000,
+        b"\x28\xb5\x2f\xfd" * 15_000,
         response(b"1\r\nx\r\n" * 100_000, Transfer_Encoding="chunked"),
         response(b"<!-" * 2_000 + b"<meta " * 2_000),
     ):
@@ -872,12 +872,13 @@ def test_a_record_after_damage_keeps_its_page_while_the_file_is_read_on(tmp_path
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
 def test_a_file_cut_anywhere_keeps_the_whole_records_before(tmp_path, name):
     path = write(tmp_path / name, [response() for _ in range(4)])
     content, (rows, _) = path.read_bytes(), read(path)
     ends = [row["offset"] + row["length"] for row in rows]
-    for cut in [*range(1, len(content), 7), *ends]:
+    for cut in [*range(1, len(content), 23), *ends]:
         path.write_bytes(content[:cut])
         left, bad_files = read(path, "skip")
         slack = 4 if name == "a.warc" else 0  # the line ends after the last block are no part of it
@@ -918,12 +919,13 @@ def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
     assert [row["id"] for row in rows] == ids
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("each", [8, 40])
 def test_records_dropped_with_a_wrong_length_are_counted(tmp_path, pack, each):
     """A member cannot be read again, so a length that is too long takes the records behind it."""
     path, block = tmp_path / "a.warc", answer()
-    for wrong in range(1_000, 1_000 + len(response())):
+    for wrong in range(1_000, 1_000 + len(response()), 7):
         records = [response() for _ in range(40)]
         records[3] = record(block, Content_Length=str(len(block) + wrong))
         path.write_bytes(b"".join(pack(b"".join(records[first : first + each])) for first in range(0, 40, each)))

@@ -233,6 +233,7 @@ def test_tables_are_cut_by_the_bytes_of_pdfs(tmp_path, monkeypatch):
     assert [content for table in found for content in table["content"].to_pylist()] == bodies
 
 
+@pytest.mark.slow
 def test_large_pdfs_are_held_one_at_a_time(tmp_path):
     path = tmp_path / "a.warc"
     size = 24 << 20
@@ -299,6 +300,7 @@ def test_no_output_writes_pdfs(tmp_path):
         read_out.to_parquet(tmp_path / "parquet")
 
 
+@pytest.mark.slow
 def test_no_stage_reads_texts_of_files_that_have_none(tmp_path):
     files = pa.array([PDF, None, PDF], pa.large_binary())
     message = (

@@ -346,6 +346,7 @@ def test_a_plan_samples_the_slice(dump, tmp_path, web_server):
     assert made.rows[0].documents.value == 20
 
 
+@pytest.mark.slow
 def test_a_resumed_run_wants_the_list_that_it_began_with(dump, tmp_path, monkeypatch, web_server, directory_digest):
     url, out = web_server(dump), tmp_path / "out"
     recipe = write_recipe(tmp_path, paths=f"{url}/{LIST}", base_url=url, files="0:3")
@@ -408,6 +409,7 @@ def test_files_that_do_not_come_now_stay_open_and_are_asked_for_again(dump, tmp_
     assert list(manifest_of(out)["inputs"]) == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_file_that_the_list_names_and_the_server_lacks_goes_by_the_policy(dump, tmp_path, web_server):
     url = web_server(dump)

@@ -143,6 +143,7 @@ def test_every_language_and_any_character_comes_through(name):
     assert said[0].strip() in outcomes(table(page(*said)), extraction(name))[0]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ENGINES, scope="module")
 @pytest.mark.parametrize("source", ["", " ", "<html><body></body></html>", "<html><body><script>x = 1</script>"])
 def test_an_empty_extraction_is_in_the_ledger(name, source):
@@ -230,6 +231,7 @@ def test_a_page_beyond_its_memory_leaves(name):
     assert STORY[0] in found[0]
 
 
+@pytest.mark.slow
 def test_a_page_of_a_killed_worker_is_tried_again():
     stage, documents = extraction("resiliparse"), table(*(page(*STORY, f"Page {number}.") for number in range(300)))
     expected = outcomes(documents, stage)
