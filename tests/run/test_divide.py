@@ -108,6 +108,7 @@ def test_every_engine_gives_the_files_of_one_process(tmp_path, divided, director
     assert len({directory_digest(tmp_path / name) for name in engines}) == 1
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("ids", ["null", "id"])
 def test_documents_losses_and_ledgers_are_those_of_whole_files(folder, tmp_path, small, monkeypatch, ids):
     one, whole = tmp_path / "one", tmp_path / "whole"
@@ -120,6 +121,7 @@ def test_documents_losses_and_ledgers_are_those_of_whole_files(folder, tmp_path,
     assert [bad["part"] for bad in manifest(one)["bad_files"]] == ["a.jsonl", "b.jsonl", "c.jsonl.gz", "d.parquet"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("results", [2, 6, 17])
 def test_a_stopped_run_is_finished_with_the_same_bytes(folder, tmp_path, small, results, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
@@ -181,6 +183,7 @@ def test_a_damaged_list_of_sections_is_made_again(folder, tmp_path, small, direc
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("harm", [lambda file: file.write_bytes(b"harm"), lambda file: file.unlink()])
 def test_the_damaged_lines_of_a_section_are_decompressed_again(folder, tmp_path, small, harm, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
@@ -251,6 +254,7 @@ def test_an_unreadable_line_ends_a_run_with_its_number(folder, tmp_path, small):
         lc.run(recipe(folder, policy="error"), tmp_path / "run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("policy", ["error", "keep_first"])
 def test_equal_ids_of_sections_are_found(folder, tmp_path, small, policy, monkeypatch):
     content = lines_of(2).replace(b'"2-190"', b'"2-3"')

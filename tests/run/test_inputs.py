@@ -266,6 +266,7 @@ def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
     assert directory_digest(out) == directory_digest(tmp_path / "unstopped")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("query", ["", "?sig=x"])
 def test_an_outage_ends_a_stream_of_datasets(server, monkeypatch, query):
     monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.01)
@@ -333,6 +334,7 @@ def everything_written(folder: Path) -> str:
     return "\n".join(file.read_bytes().decode("latin-1") for file in sorted(folder.rglob("*")) if file.is_file())
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ["presigned", "password"])
 def test_secrets_of_urls_are_read_with_and_never_written(raw, server, tmp_path, how, monkeypatch, capfd, caplog):
     def url(name: str, secret: str) -> str:
@@ -408,6 +410,7 @@ def test_a_run_computes_the_digests_of_pages_where_its_output_may_write_them():
     assert needed_source(replace(tokens, stages=(("any", SeesAnyColumn()), *tokens.stages))).digests
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("num_proc", [1, 2])
 def test_a_field_that_no_record_has_ends_the_run_and_a_rare_one_is_counted(tmp_path, raw, num_proc):
     (raw / "d.jsonl").write_text('{"id": "d", "text": "another one", "meta": {"doi": "10.1"}}\n')

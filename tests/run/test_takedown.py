@@ -284,6 +284,7 @@ def run_with_ids(tmp_path) -> Callable[..., Path]:
 IDS = [" a", "a", "b ", "b", "c\u2028", "c", "d\td", "e\ne", "\u00a0", '"f"', "f", "g\r"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("given", ["list", "lines", "crlf", "jsonl", "command"])
 def test_ids_are_taken_as_they_are(run_with_ids, tmp_path, longcrawl, given):
     run, gone = run_with_ids(IDS, {"min_chars": {"n": 1}}), [" a", "b ", "c\u2028", "\u00a0", '"f"']
@@ -310,6 +311,7 @@ def test_lines_of_a_jsonl_file_are_strings(run_with_ids, tmp_path):
         lc.takedown(run_with_ids("ab"), tmp_path / "none", ids=tmp_path / "ids.jsonl")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("stages", "output"),
     [

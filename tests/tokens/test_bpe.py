@@ -164,6 +164,7 @@ def test_ids_of_16_bits_have_16_bits_and_others_more(ranks, greatest, kind):
     assert engine.encode_texts(pa.array(texts))[0].dtype == kind
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_atom_beside_every_other(engines, pattern):
     ours, peer = engines[pattern]

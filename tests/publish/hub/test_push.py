@@ -149,6 +149,7 @@ def test_the_answer_of_a_push_as_json(hub, repo, run, more):
     assert (facts["commit"] is None) == bool(more)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("there", ["nothing", "private", "public"])
 def test_a_dry_run_needs_no_token(hub, repo, run, monkeypatch, there):
     if there != "nothing":
@@ -239,6 +240,7 @@ def test_a_part_of_a_push_is_never_the_whole_and_the_same_push_goes_on(hub, repo
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
+@pytest.mark.slow
 def test_commits_that_take_the_hub_too_long_are_halved(hub, repo, run, monkeypatch):
     hub.commit_operations = 8
     with pytest.raises(HubError, match="has failed at .* .504: Gateway Time-out.: type the same command again"):
@@ -287,6 +289,7 @@ def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("failure", "waited"),
     [
@@ -303,6 +306,7 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
     assert on_hub(hub, repo) == described(run)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("failure", "sentence"),
     [
@@ -331,6 +335,7 @@ def test_what_does_not_pass_is_one_sentence_and_the_next_push_goes_on(hub, repo,
     assert on_hub(hub, repo, sent.tag) == described(run)
 
 
+@pytest.mark.slow
 def test_a_push_can_be_stopped_by_hand(hub, repo, run, monkeypatch):
     oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
     monkeypatch.setattr(hub, "delay", 0.02)
@@ -343,6 +348,7 @@ def test_a_push_can_be_stopped_by_hand(hub, repo, run, monkeypatch):
     assert on_hub(hub, repo) == described(run)
 
 
+@pytest.mark.slow
 def test_what_becomes_of_a_failure_is_said_as_it_is(hub, repo, run, slept):
     lc.push(run, repo, "private")
     hub.fail("GET", status=500, times=99)
@@ -353,6 +359,7 @@ def test_what_becomes_of_a_failure_is_said_as_it_is(hub, repo, run, slept):
         lc.verify(f"hf://datasets/{repo}")
 
 
+@pytest.mark.slow
 def test_a_commit_of_somebody_else_meanwhile_stops_a_push(hub, repo, run, monkeypatch):
     create = huggingface_hub.HfApi.create_commit
 
@@ -408,6 +415,7 @@ def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
     assert on_hub(hub, repo) == described(run)
 
 
+@pytest.mark.slow
 def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub, repo, run):
     lc.push(run, repo, "private")
     (run / "README.md").write_text((run / "README.md").read_text() + "\nA person has added this.\n")
@@ -522,6 +530,7 @@ def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, r
     assert (hub.requests, caplog.records) == ([], [])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -544,6 +553,7 @@ def test_a_head_that_the_hub_refuses_stops_a_push_before_anything_is_made(hub, r
     assert repo not in hub.repositories
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("becomes", [None, b"cut", "other"])
 def test_a_push_compares_what_the_hub_holds_before_it_sets_a_tag(hub, repo, run, becomes):
     def lose() -> None:
@@ -714,6 +724,7 @@ def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo
         lc.loading.Rectangle(url, batch_size=8)[0]
 
 
+@pytest.mark.slow
 def test_a_stream_from_the_hub_goes_on_from_the_part_before(hub, repo, run, monkeypatch):
     # A part is 2,048 rows, which share their chunks by 64; here it is one chunk, of four.
     monkeypatch.setattr(sys.modules[SOURCES["rectangle"].__module__], "PART_ROWS", 64)
@@ -911,6 +922,7 @@ PUSHES = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pushes", PUSHES.values(), ids=["same", "comes", "goes", "column", "type"])
 def test_what_a_crawl_pushed_last_is_what_loads(hub, repo, pushes):
     for count, least, more in pushes:

@@ -209,6 +209,7 @@ def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_
     assert rows["train"]["input_ids"][:] == stored(copies[0], output)["train"]
 
 
+@pytest.mark.slow
 def test_a_stopped_push_keeps_the_tables_that_it_has_written(run, tmp_path, monkeypatch):
     monkeypatch.setattr(push, "FILE_TOKENS", 300)
     whole = Path(shutil.copytree(run, tmp_path / "whole"))
@@ -247,6 +248,7 @@ def test_a_ledger_is_one_file_with_the_rows_of_all(run):
     assert lc.verify(run).problems == ()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stops_at", ["remove", "publish", "card"])
 def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monkeypatch, stops_at):
 
@@ -319,6 +321,7 @@ def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):
     assert not (run / ".push").exists()
 
 
+@pytest.mark.slow
 def test_a_push_that_waited_for_another_writes_nothing_again(run, tmp_path, monkeypatch):
     alone = push._alone
 

@@ -62,6 +62,7 @@ def test_a_run_keeps_its_workers_from_step_to_step_and_counts_their_time(tmp_pat
     assert not any(Path("/proc", str(worker)).exists() for worker in first)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stopped", [min, max])
 def test_a_worker_killed_after_the_last_task_keeps_no_other_from_ending(tmp_path, stopped):
     # An idle worker waits for tasks with a lock in hand: one of the two, whose death the other one would not survive.

@@ -311,6 +311,7 @@ def wait_for_others(heartbeat: Heartbeat) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("proves", "act", "kept"),
     [

@@ -152,6 +152,7 @@ def take(marks: Marks, partition: int, tables) -> pa.Table:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["executor", "worker"])
 @pytest.mark.parametrize("killed", ["task1", "make5", "take2"])
 def test_what_is_killed_is_done_again(cluster, tmp_path, killed, victim):
@@ -187,6 +188,7 @@ def joined(_, tables):
     return pa.concat_tables(tables).combine_chunks()
 
 
+@pytest.mark.slow
 def test_no_partition_is_finished_without_the_rows_of_a_task_that_failed(cluster, tmp_path):
     step = Exchange(make_or_refuse, joined, 3, tmp_path / "step")
     with pytest.raises(RunError, match="^one sentence$"):
@@ -194,6 +196,7 @@ def test_no_partition_is_finished_without_the_rows_of_a_task_that_failed(cluster
     assert step.waiting() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_is_raised_as_it_is(cluster, tmp_path):
     with pytest.raises(RunError, match="^one sentence$"):
         list(cluster.tasks(refuse, [1, 2]))
@@ -315,6 +318,7 @@ KILLED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["executor", "worker"])
 @pytest.mark.parametrize("killed", KILLED)
 def test_a_run_of_which_a_task_is_killed_is_that_of_one_process(
@@ -330,6 +334,7 @@ def test_a_run_of_which_a_task_is_killed_is_that_of_one_process(
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engines", ["spark, then local", "local, then spark"])
 def test_a_driver_that_is_killed_is_followed_by_another_engine(
     cluster, recipe, whole, tmp_path, engines, monkeypatch, directory_digest
@@ -355,6 +360,7 @@ def test_a_driver_that_is_killed_is_followed_by_another_engine(
     assert directory_digest(out) == directory_digest(whole)
 
 
+@pytest.mark.slow
 def test_divided_files_give_the_files_of_one_process(cluster, tmp_path, divided, directory_digest):
     for recipe in divided.recipes(tmp_path):
         lc.run(recipe, tmp_path / "one" / recipe.stem)

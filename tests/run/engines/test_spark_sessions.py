@@ -54,6 +54,7 @@ def take(_: int, tables: Iterator[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).sort_by("word_0").combine_chunks()
 
 
+@pytest.mark.slow
 def test_executors_of_512_mb_spill_what_they_sort(small_executors, tmp_path):
     """Five million rows, 320 MB, to the files of processes of one machine."""
     steps = [Exchange(make, take, PARTITIONS, tmp_path / name) for name in ("local", "spark")]
@@ -84,6 +85,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("grpc_status") is None,
     reason="Spark Connect is missing: pip install 'pyspark[connect]'",

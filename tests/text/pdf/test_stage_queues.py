@@ -258,11 +258,13 @@ def test_a_run_without_a_result_has_its_queue(work, tmp_path, longcrawl):
         lc.queue(tmp_path / "elsewhere")
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_the_queues(work, tmp_path, directory_digest):
     lc.run(write_recipe(work, "extract_pdf"), tmp_path / "run", num_proc=2)
     assert directory_digest(tmp_path / "run") == directory_digest(work / "run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("key", ["ids", "urls"])
 def test_a_takedown_removes_the_rows_of_its_documents(work, tmp_path, key):
     ids = ["<urn:uuid:scanned>", "<urn:uuid:cut>"]

@@ -42,6 +42,7 @@ def kill_a_run(recipe, out):
     assert not (out / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_processes_and_kills_do_not_change_a_run(recipe, tmp_path, directory_digest):
     summary = lc.run(recipe, tmp_path / "whole")
     assert summary.funnel.rows[0].rules == {"not_pdf": 1, "pdf_scanned": 1, "pdf_unreadable": 1}
