@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import functools
 import os
 import re
 import shutil
@@ -58,7 +57,6 @@ def imports(file: Path) -> Iterator[tuple[str, bool]]:
             yield package, node in tree.body
 
 
-@functools.cache
 @functools.cache
 def imported_distributions() -> dict[str, bool]:
     """The distributions that the package imports, and whether any module does so outside of functions."""

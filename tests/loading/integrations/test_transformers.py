@@ -70,7 +70,7 @@ def flat(steps):
     return [row for step in steps for row in step]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_a_stopped_training_goes_on_with_the_losses_of_one_that_was_not(kind, stock, folder, rows_of, tmp_path):
     whole = stock.train(stock.open_feed(kind, folder), tmp_path)
     assert flat(whole.seen) == rows_of(kind)[: len(flat(whole.seen))]
@@ -80,6 +80,7 @@ def test_a_stopped_training_goes_on_with_the_losses_of_one_that_was_not(kind, st
     assert len(set(stock.losses(whole))) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [each for each in PACKED_FIRST if each.values[0] in FEEDS])
 def test_the_trainers_own_order_is_warned_of_and_goes_on_too(kind, stock, folder, rows_of, tmp_path):
     with pytest.warns(UserWarning, match="in another order than the feed's: set shuffle=False, or train_sampling"):
@@ -183,6 +184,7 @@ def test_ranks_of_one_context_share_their_samples_and_drop_masks(stock, folder):
     check_context(args, replace(feed, packing="separate"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_several_epochs_in_the_feeds_order_are_no_other_order(kind, stock, folder, tmp_path):
     with warnings.catch_warnings():
