@@ -146,6 +146,7 @@ def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
             assert exchange(survey, found, Path(folder, "work")) == resolve(survey, found)
 
 
+@pytest.mark.slow
 def test_the_files_of_an_index_are_read_whole_by_one_task(tmp_path, monkeypatch):
     """Each worker compared all of them with their SHA-256 before it looked for anything."""
     (folder := tmp_path / "index").mkdir()

@@ -262,6 +262,7 @@ def test_the_report_counts_by_evaluation_set_and_item(exam):
     assert str(crawl_of().contamination()).splitlines() == ["no document had an item of an evaluation set"]
 
 
+@pytest.mark.slow
 def test_a_run_reports_what_it_had_of_each_set_whatever_its_processes(exam, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chance = random.Random(5)

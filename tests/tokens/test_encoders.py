@@ -239,6 +239,7 @@ def test_one_string_is_not_a_list_of_texts(both):
         both[0].encode("hello")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("run", [" ", "a", "\n", "!", "7"])
 def test_long_runs_end_and_agree(both, run):
     text = run * 200_000 + "x" + run * 1000

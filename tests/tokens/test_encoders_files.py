@@ -116,6 +116,7 @@ def test_every_stage_and_feed_takes_it(given, tokenizer, wanted, tmp_path):
     assert lc.formats.open_shard(shard).tokens.tolist() == ended(wanted, tokenizer)
 
 
+@pytest.mark.variants
 def test_passages_take_one_that_stands_for_bytes(given, tokenizer):
     rows = {"id": ["a", "b"], "text": [f"{TEXTS[0]} One.", f"{TEXTS[0]} Two."]}
     stage = lc.dedup.ExactSubstring(8, tokenizer=given, min_characters=0)

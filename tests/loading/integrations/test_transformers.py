@@ -113,6 +113,7 @@ def test_rows_end_to_end_train_as_rows(stock, folder, tmp_path):
     assert flat == pytest.approx(rows, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
     known = {f"w{number}": number for number in range(90)}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="w0"))  # noqa: S106

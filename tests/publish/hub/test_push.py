@@ -804,6 +804,7 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
         files.rm("/verified", recursive=True)
 
 
+@pytest.mark.slow
 def test_verify_asks_a_server_again_that_does_not_answer_now(run, web_server, monkeypatch):
     # Each folder of the output is a question that fails once.
     monkeypatch.setattr(file_systems, "PAUSE", 0.001)

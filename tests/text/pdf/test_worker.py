@@ -61,6 +61,7 @@ def test_each_file_has_its_pages_and_a_summary(make_pdf, paragraph):
     assert kinds == [READY, PART, PART, TEXT, TEXT, PART, TEXT]
 
 
+@pytest.mark.slow
 def test_pages_before_one_that_takes_too_long_are_sent(endless):
     ready, *pages, (kind, summary) = answers_of(endless, max_seconds=0.5)
     assert ready[0] == READY

@@ -371,6 +371,7 @@ def test_another_wheel_is_one_sentence_and_leaves_nothing(tmp_path, files, lists
     assert given.exists()
 
 
+@pytest.mark.slow
 def test_a_wheel_that_pip_cannot_fetch_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
