@@ -138,7 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark variants slow, and order files for several processes: whole runs come first, then what compiles most."""
     seen = set()
     for item in items:
-        if item.get_closest_marker("variants"):
+        if item.get_closest_marker("variants") and not item.get_closest_marker("slow"):
             test = item.nodeid.partition("[")[0]
             if test in seen:
                 item.add_marker("slow")

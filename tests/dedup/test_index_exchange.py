@@ -74,6 +74,7 @@ def test_tasks_make_the_files_of_one_process(make, groups, piece):
         assert files(made) == files(whole)
 
 
+@pytest.mark.slow
 def test_keys_of_which_all_but_the_last_bits_are_equal_are_sorted_as_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "PIECE", 4)
     survey = MinHashSignatures()

@@ -247,6 +247,7 @@ def test_parts_that_do_not_agree_are_encoded_again(letters):
 WORDS_OF_ONE_KIND = ["a", " ", "7", "\U0001f600", "\n", "!", "ab", "\r\n", "e\u0301", "the", "\t "]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
 def test_a_long_word_has_the_ids_of_tiktoken(engines, run):
     text = run * (200_000 // len(run)) + "x" + run * 1000
@@ -262,6 +263,7 @@ def test_a_long_word_of_chance_has_the_ids_of_tiktoken(engines):
         assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
 def test_a_long_word_is_read_back_under_every_pattern(engines, ranks, run):
     text = run * (300_000 // len(run.encode()))

@@ -96,6 +96,7 @@ def ended(wanted, tokenizer):
     return [token for ids in wanted for token in (*ids, tokenizer.eos_token_id)]
 
 
+@pytest.mark.variants
 def test_every_stage_and_feed_takes_it(given, tokenizer, wanted, tmp_path):
     # A Tokenizer of `tokenizers` does not say which of its tokens ends a text.
     named = {"end_of_text": tokenizer.eos_token} if given is tokenizer.backend_tokenizer else {}
@@ -332,6 +333,7 @@ def given_as(way: str, tokenizer, folder: Path):
     return str(folder / "tokenizer.json") if way == "file" else str(folder)
 
 
+@pytest.mark.variants
 @pytest.mark.filterwarnings("ignore:.*documents end with")
 @pytest.mark.parametrize(("eos", "pad"), ENDS)
 @pytest.mark.parametrize("way", ["object", "folder", "file", "special tokens"])

@@ -86,6 +86,7 @@ def unkept(run: Path, contents: dict[str, int], before: set[str]) -> list[str]:
     return found
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("parts", "keep"),
     [(2, "random"), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "first"), (3, "longest")))],

@@ -130,6 +130,7 @@ def manifest_of(run: Path) -> dict:
     return json.loads((run / "manifest.json").read_text("utf-8"))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("named", [pytest.param("only_poems", marks=pytest.mark.slow), "my_poems.stages:OnlyPoems"])
 def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     announced = [("stages", "only_poems = my_poems.stages:OnlyPoems")] if named == "only_poems" else []
@@ -159,7 +160,7 @@ def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     assert manifest_of(tmp_path / "again")["digest"] == manifest["digest"]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["poems", pytest.param("my_poems.sources:Poems", marks=pytest.mark.slow)])
 def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, python, named):
     announced = [("sources", "poems = my_poems.sources:Poems")] if named == "poems" else []
@@ -187,6 +188,7 @@ def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, pyt
     assert loaded.stdout == "['a', 'b', 'c']\n['a', 'b', 'c']\n", loaded.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [pytest.param("json-lines", marks=pytest.mark.slow), "my_poems.lines:JsonLines"])
 def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_command, python, hub, named):
     announced = [("outputs", "json-lines = my_poems.lines:JsonLines")] if named == "json-lines" else []

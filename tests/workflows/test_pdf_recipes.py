@@ -93,6 +93,7 @@ def test_texts_are_repaired_before_they_are_compared(tmp_path):
     assert rules["exact_documents_2"] == {"same_text": 1}
 
 
+@pytest.mark.slow
 def test_longmino_mixes_the_texts_of_other_runs(crawl, tmp_path, directory_digest):
     lc.run("finepdfs", tmp_path / "pdfs", 1, [f"source.data_dir={crawl}"])
     chance = random.Random(0)

@@ -162,6 +162,7 @@ def test_a_dry_run_needs_no_token(hub, repo, run, monkeypatch, there):
         lc.push(run, repo, "public")
 
 
+@pytest.mark.slow
 def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, slept):
     oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
     hub.fail(f"PUT /lfs/{oid}", cut_after=5000, times=6)
@@ -888,6 +889,7 @@ def test_whatever_a_url_describes_is_a_report_or_one_sentence(text, name):
         files.rm("/odd", recursive=True)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(manifest=descriptions(), unfinished=descriptions())
 def test_whatever_lies_on_the_hub_a_push_is_a_plan_or_one_sentence(hub, repo, run, manifest, unfinished):
