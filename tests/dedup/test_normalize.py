@@ -61,6 +61,7 @@ def test_normal_forms_equal_plain_python(documents):
     assert normalize_with_sources(as_array(documents)).texts.to_pylist() == wanted
 
 
+@pytest.mark.slow
 def test_every_character_by_itself_and_between_letters():
     characters = [each for each in map(chr, range(0x110000)) if unicodedata.category(each) not in ("Cn", "Co", "Cs")]
     characters += map(chr, range(0xE0000, 0xE1000))  # tags and variation selectors, also those not assigned yet

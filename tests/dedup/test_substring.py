@@ -160,6 +160,7 @@ def suffix_array_spans(kind, tokens, offsets, length):
     return benchmark.doubling_spans(tokens, offsets, length)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["doubling", "divsufsort"])
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [50, 7])
@@ -171,6 +172,7 @@ def test_spans_of_real_text_equal_those_of_a_suffix_array(real_tokens, tmp_path,
     assert [(offsets[d] + start, offsets[d] + stop) for d, start, stop in found] == list(map(tuple, expected.tolist()))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("documents", [[[0] * 30], [[1, 2, 3] * 20, [3, 1, 2] * 20], [], [[]], [[5] * 3, [5] * 4]])
 def test_the_suffix_arrays_equal_a_dictionary_too(documents):
     for length in (1, 3, 8):
@@ -464,6 +466,7 @@ IN_THE_TEXT = {"a": COPY, "b": OTHER, "d": OTHER.upper()}
 """One sentence in three spellings, and each as it stands in its document."""
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("policy", ["cut", "mask", "drop-partial", "drop-any"])
 def test_copies_in_other_spellings_are_found_and_every_policy_takes_them_as_they_stand(unit, policy, tokenizer):
@@ -705,6 +708,7 @@ def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tm
     assert lc.why(tmp_path / "one", next(iter(many_texts))).stage == crawl.why(next(iter(many_texts))).stage
 
 
+@pytest.mark.slow
 def test_a_run_stopped_between_two_passes_goes_on_there(tmp_path, many_texts, tokenizer, monkeypatch):
     monkeypatch.setattr("longcrawl.dedup.substring.LEAST_MEMORY", 0)
     settings = {"min_tokens": 20, "unit": "character", "text": "raw", "memory": 1 << 13}

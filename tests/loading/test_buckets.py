@@ -213,6 +213,7 @@ def test_a_batch_is_what_a_naive_reading_gives():
         assert {batch[name].dtype for name in ("input_ids", "labels", "position_ids", "doc_ids")} == {np.dtype("int64")}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stored_as", ["zarr", "token-parquet", "gpt-simple"])
 def test_batches_are_of_the_samples_that_are_read(stored_as, tmp_path):
     chance = np.random.default_rng(0)
@@ -263,6 +264,7 @@ def assert_interleaved(batch, origins, documents):
         assert labels == [IGNORED, *batch["input_ids"][row, 1:length].tolist(), *[IGNORED] * (64 - length)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stored_as", ["zarr", "gpt-simple"])
 def test_chunks_of_a_document_are_one_text_with_what_lies_between(stored_as, tmp_path):
     lengths = [30, 9, 11, 10, 3, 28, 12, 14, 7] * 4
@@ -649,6 +651,7 @@ def compose(tmp_path_factory):
     return write
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stored_as", ["zarr", "datatrove"])
 def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
     feed = ComposedBatches(compose(format=stored_as), 32)

@@ -318,6 +318,7 @@ def test_ranks_that_cannot_be_are_refused(kind, fields, said, folder_of):
         open_feed(kind, folder_of(kind), **fields)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in ("mixture", "buckets") else ()) for kind in KINDS]
 )
@@ -472,6 +473,7 @@ def test_without_torch_it_says_what_to_install(kind, folder_of, monkeypatch):
             call()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", HELD_OUT)
 @pytest.mark.parametrize("kind", ["windows", "packed"])
 def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_path):

@@ -157,6 +157,7 @@ def test_every_block_of_a_page_runs(page, run_page):
     assert list(run_page(page))
 
 
+@pytest.mark.slow
 def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub, capsys):
     monkeypatch.chdir(tmp_path)
     texts = (" ".join(f"word{(number + 7 * i) % 1009}" for i in range(1500 if number else 3)) for number in range(13))
@@ -178,6 +179,7 @@ def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub, capsys):
     assert hub.repositories["me/quickstart"].tags
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="the site needs pip install -e '.[docs]'")
 def test_the_site_builds_without_warnings(tmp_path):
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]

@@ -337,6 +337,7 @@ def bad_words(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("text", "language", "leaves"),
     [

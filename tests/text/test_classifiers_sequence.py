@@ -44,6 +44,7 @@ def stage_of(model, **settings):
     return lc.text.SequenceClassifier(model, **{"device": "cpu", "max_length": 40, **settings})
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["labels", "regression", "several"])
 def test_scores_equal_those_of_a_pipeline(saved, name):
     from transformers import pipeline
@@ -118,6 +119,7 @@ def test_a_regression_has_whole_numbers_and_texts_without_tokens_have_none(saved
     assert sigmoids[0].as_py() == pytest.approx(1 / (1 + np.exp(-scores[0])), abs=1e-4)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("decimals", [None, 4])
 def test_neither_order_nor_batches_matter(saved, decimals):
     stage = stage_of(saved["labels"], label=("Low", "High"), decimals=decimals)

@@ -133,6 +133,7 @@ ASKED += [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("loss", ["hs", "softmax", "ova"])
 @pytest.mark.parametrize("word_ngrams", [1, 2, 3])
 def test_scores_equal_those_of_fasttext_in_every_bit(tmp_path, write_model, loss, word_ngrams):

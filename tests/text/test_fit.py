@@ -105,6 +105,7 @@ def test_stop_words_are_split_as_the_stage_splits():
     assert fitted.languages["zh"]["stop_words"] == ("我", "的")
 
 
+@pytest.mark.slow
 def test_it_does_not_matter_how_the_documents_come():
     table = sample()
     backwards = table.take(list(range(table.num_rows))[::-1])

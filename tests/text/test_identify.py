@@ -124,6 +124,7 @@ def test_label_and_score_equal_those_of_fasttext_on_real_pages(lid, real_data):
     assert_equals_fasttext("lid.176", lid, asked)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("loss", ["hs", "softmax", "ova"])
 @pytest.mark.parametrize("ngrams", [(2, 4), (1, 3), (3, 3), (0, 0), (0, 3)])
 def test_other_models_equal_fasttext(tmp_path, write_model, loss, ngrams):

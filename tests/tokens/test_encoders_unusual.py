@@ -89,6 +89,7 @@ print(find_halves(tokens)[-3:].tolist())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="has another allocator")
 def test_halves_are_found_in_memory_that_is_still_theirs():
     """The kernel had written into arrays that numba had freed; here the system takes freed memory back at once."""
@@ -99,6 +100,7 @@ def test_halves_are_found_in_memory_that_is_still_theirs():
 GAPS = r"\p{L}+|\p{N}+|\s+|[\p{P}\p{S}\p{M}]+|[\p{Cc}\p{Cf}\p{Co}]+"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("pattern", "token", "text"),
     [
@@ -140,6 +142,7 @@ def test_operators_that_libraries_read_in_two_ways_are_left_to_tokenizers(tmp_pa
         Encoder(encoder._path, engine="tiktoken")
 
 
+@pytest.mark.slow
 def test_operators_that_both_libraries_read_alike_are_left_to_tiktoken(tmp_path):
     assert written(tmp_path, BYTES, r"[\^$]+|\$|\x{20}+|\p{N}{1,3}?x|\p{N}{3}\s+|[^\s]+|\s++$|\s").engine == "tiktoken"
 

@@ -105,6 +105,7 @@ def recipe(tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_a_run_has_the_share_on_its_card_with_any_number_of_processes(recipe, tmp_path, directory_digest):
     lc.run(recipe, tmp_path / "one")
     lc.run(recipe, tmp_path / "two", 2)
@@ -122,6 +123,7 @@ def test_a_run_has_the_share_on_its_card_with_any_number_of_processes(recipe, tm
     assert share in (tmp_path / "one/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, directory_digest):
     lc.run(recipe, tmp_path / "whole")
     fit = MIX.fit_measures

@@ -139,6 +139,7 @@ def test_percents_are_short_and_never_a_false_zero(value, spelled, comparison):
     assert str(row).splitlines()[1].split()[1] == spelled
 
 
+@pytest.mark.slow
 def test_a_comparison_is_drawn(comparison, tmp_path):
     figure = comparison.plot()
     assert len(figure.axes) == 5

@@ -36,6 +36,7 @@ def tokens_of(*lengths: int) -> pa.Table:
     return pa.table({"tokens": pa.array([list(range(1, n + 1)) for n in lengths], pa.list_(pa.uint16()))})
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("max_length", "overlap_size"),
     SIZES,

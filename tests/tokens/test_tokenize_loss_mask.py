@@ -127,6 +127,7 @@ def chain(tokenizer):
     return [lc.tokens.Tokenize(tokenizer), lc.tokens.Truncate(12), lc.tokens.Roll(seed=3)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", [None, "arrow", "numpy", "pandas", "torch"])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_alone_in_a_crawl_and_on_a_stream_the_mask_is_the_same(tokenizers, kind, streaming):

@@ -88,6 +88,7 @@ def workers() -> list[int]:
 # What stays of a page.
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_the_main_content_stays_and_what_is_around_it_goes(name):
     documents = table(page(*STORY), text=pa.nulls(1, pa.large_string()), url=["https://example.org/"])
@@ -425,6 +426,7 @@ def test_explain_says_that_it_works_on_html():
 # Real pages, and any page.
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "wanted", "unwanted"),
     [
