@@ -64,6 +64,7 @@ def packed(path: Path, name: str) -> list[bytes]:
 READERS: dict[str, Callable[[Path, str], list[bytes]]] = {"windows": windows, "packed": packed}
 
 
+@pytest.mark.variants
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("reader", ["windows", pytest.param("packed", marks=pytest.mark.slow)])

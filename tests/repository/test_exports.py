@@ -144,6 +144,7 @@ def printed_by(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("first", ["longcrawl", "datasets"])
 def test_the_builder_is_registered_whichever_is_imported_first(first):
     second = "datasets" if first == "longcrawl" else "longcrawl"
@@ -155,6 +156,7 @@ print(known["longcrawl"][0], datasets.__spec__.loader is datasets.__loader__, ty
     assert printed_by(code).split() == ["longcrawl.builders.longcrawl", "True", "SourceFileLoader"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [

@@ -89,6 +89,7 @@ def test_blocks_depend_on_the_text_alone(pieces, block_bytes, step_bytes):
     assert [block for block in found if block] == [block for block in expected if block]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wrong(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (50,))
@@ -154,6 +155,7 @@ def test_steps_are_the_same_where_frames_are_decompressed_behind_what_waits(
     assert found[0][0].split(b"\n") == [line if len(line) <= most_bytes else b"" for line in lines]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 @pytest.mark.parametrize("held", [compressed.HELD_BYTES, 100])
 def test_no_flipped_bit_makes_a_wrong_text(tmp_path, monkeypatch, kind, held):

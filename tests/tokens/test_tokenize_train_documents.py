@@ -90,6 +90,7 @@ def test_a_run_trains_on_exactly_these_documents(run, documents, tmp_path):
     assert Tokenize("trained", vocabulary_size=VOCABULARY).fit([every], str(tmp_path)).tokenizer != alone.tokenizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [False, True])
 def test_neither_processes_nor_the_order_of_inputs_matter(run, documents, recipe, tmp_path, monkeypatch, few):
     if few:  # so that tasks have to draw again

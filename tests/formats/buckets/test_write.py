@@ -81,6 +81,7 @@ def ended(crawl: lc.Crawl) -> dict[str, tuple[list[int], list[bool]]]:
     return {name: ([*tokens, END], [*mask, True]) for name, tokens, mask in given if len(tokens)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in ("datatrove", "megatron") else ()) for name in FORMATS],

@@ -67,7 +67,13 @@ def write_run(folder: Path, output: str) -> Path:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return {name: write_run(folder / name, name) for name in STAGES}
+
+    class Runs(dict):
+        def __missing__(self, name):
+            self[name] = write_run(folder / name, name)
+            return self[name]
+
+    return Runs()
 
 
 @pytest.fixture
@@ -116,9 +122,10 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_pushed_dataset_has_its_content_without_longcrawl(hub, runs, tmp_path):
     source = runs["rectangle"].parent
-    runs = {name: Path(shutil.copytree(run, tmp_path / name)) for name, run in runs.items()}
+    runs = {name: Path(shutil.copytree(runs[name], tmp_path / name)) for name in STAGES}
     for name, run in runs.items():
         lc.push(run, f"me/content-{name}", "private")
         assert lc.verify(run).problems == ()
