@@ -113,6 +113,7 @@ def test_an_index_of_raw_texts_is_not_one_of_normalised_ones(tmp_path):
         lc.dedup.ExactDocuments(text="normalised", against=[str(tmp_path)]).prepare()
 
 
+@pytest.mark.slow
 def test_groups_of_equal_texts_in_real_documents_are_found_whole(real_data):
     with (real_data / "short.jsonl.zst").open("rb") as packed:
         lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), encoding="utf-8")

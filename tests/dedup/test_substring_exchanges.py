@@ -184,7 +184,7 @@ def tokenizer(tmp_path_factory):
     ).tokenizer
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [UNITS[0], *(pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS[1:])])
 def test_texts_of_every_unit(tmp_path, unit, tokenizer):
     survey = lc.dedup.ExactSubstring(12, unit=unit, tokenizer=tokenizer)

@@ -32,6 +32,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("loader", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_yaml_is_one_kind_of_error_in_bounded_time(text, loader):

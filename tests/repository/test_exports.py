@@ -174,6 +174,7 @@ def test_names_import_nothing_heavy(code, heavy):
     assert {*HEAVY, "pandas", "datasets", *heavy}.intersection(printed_by(code).split()) == set()
 
 
+@pytest.mark.slow
 def test_the_builder_imports_few_modules_of_ours(tmp_path):
     (tmp_path / "a.warc").write_text("WARC/1.0\r\n")
     code = f"""

@@ -452,6 +452,7 @@ def test_a_release_over_http(release, expected, web_server):
     assert [found.file for found in bad] == [f"{url}/quality_signals/{HEAD}.signals.json.gz"]
 
 
+@pytest.mark.slow
 def test_processes_read_a_release_over_http(release, expected, web_server, tmp_path):
     settings = {"data_dir": web_server(release), "snapshots": ["2022-49", "2023-06"], "split": "train"}
     loaded = load_dataset("longcrawl", "redpajama-v2", num_proc=2, cache_dir=str(tmp_path / "cache"), **settings)

@@ -230,6 +230,7 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
     assert damaged.stdout.count("\n") == 2
 
 
+@pytest.mark.slow
 def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_path, type_command):
     write_package(
         tmp_path / "site", lines=OUTPUT.replace("ids(self, ", "lines(self, ").replace("self.ids(", "self.lines(")

@@ -455,7 +455,7 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     assert sum(np.count_nonzero(shard.tokens == END) for shard in shards) == DOCUMENTS
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "windows"),
     [

@@ -612,6 +612,7 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
         assert wrong[3:] not in text
 
 
+@pytest.mark.slow
 def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
     hub.fail("POST .*/commit/", status=500)
     with pytest.raises(HubError, match="has failed at"):
