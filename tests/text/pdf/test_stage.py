@@ -426,9 +426,11 @@ def extract(rows: dict, end: str) -> tuple[str, str | None]:
 
 
 def some(ends: Iterable[str]) -> list[Any]:
-    """Return the ends of URLs as cases; three of four are slow."""
-    slow = [pytest.mark.slow]
-    return [pytest.param(end, marks=slow if number % 4 else []) for number, end in enumerate(sorted(ends))]
+    """Return the ends of URLs as cases, three quarters of them and all bombs slow."""
+    return [
+        pytest.param(end, marks=[pytest.mark.slow] if number % 4 or "bomb" in end else [])
+        for number, end in enumerate(sorted(ends))
+    ]
 
 
 @pytest.mark.parametrize("end", some(REMOVED))
