@@ -180,6 +180,7 @@ CHANGING = {
 """A rewrite and an edit that drops every second document: documents, the column that changes, and its values."""
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("removes", [None, "url", ["url", "hash"]], ids=str)
 @pytest.mark.parametrize("name", CHANGING)
@@ -230,6 +231,7 @@ REMOVING = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("form", [None, "arrow"])
 @pytest.mark.parametrize("how", REMOVING)
@@ -293,6 +295,7 @@ def test_datasets_itself_cannot_filter_single_rows_of_tables(form):
     assert called == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     "settings", [{"with_indices": True}, {"input_columns": ["id", "text"]}, {"fn_kwargs": {"least": 3}}], ids=str

@@ -386,6 +386,7 @@ class StoppedError(Exception):
     """A run that is stopped at a part."""
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_and_one_with_workers_have_the_same_edits(finished, tmp_path, monkeypatch):
     recipe, run = finished
     calls = []

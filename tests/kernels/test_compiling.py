@@ -208,6 +208,7 @@ def test_a_kernel_is_compiled_once_and_again_where_its_file_was_cut(tmp_path):
         assert call(**kept)[0] is False
 
 
+@pytest.mark.slow
 def test_kept_files_that_name_a_type_which_has_moved_are_made_again(tmp_path):
     kernel = "from longcrawl.kernels.compiling import compiled\nfrom {} import Pair\n\n\n"
     kernel += "@compiled\ndef add(pair):\n    return pair.a + pair.b\n\n\nprint(add(Pair(1, 2)))\n"
@@ -221,6 +222,7 @@ def test_kept_files_that_name_a_type_which_has_moved_are_made_again(tmp_path):
         assert done.stdout == "3\n", done.stderr
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once_keep_their_own_code(tmp_path):
     """numba numbers the files of a kernel: of two processes, one could replace the code that the other has listed."""
     kept = {"NUMBA_CACHE_DIR": str(tmp_path)}

@@ -75,6 +75,7 @@ def plain_losses(model, ids, size):
     return np.array(losses)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_information_gain_equals_the_formula(folder, pairs, name):
     model, tokenizer = pairs[name]
@@ -144,6 +145,7 @@ def plain_dependency(model, segments, last, pairs=None, least=0.1):
     return {"score": score, "strength": np.mean(strengths), "pairs": len(strengths)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_dependency_score_equals_the_formula(folder, pairs, name):
     model, tokenizer = pairs[name]
@@ -190,6 +192,7 @@ def plain_attention(model, ids, span, initial, near, stride, first):
     return np.mean(scores)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_attention_dependency_equals_the_formula(folder, pairs, name):
     model, tokenizer = pairs[name]
@@ -220,6 +223,7 @@ def test_attention_of_a_sliding_window_is_the_models(tmp_path, tiny_models):
     assert stage.measures([document])[0].as_py()["score"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", STAGES)
 def test_scores_do_not_depend_on_other_documents_order_or_threads(folder, name):
     stage = STAGES[name](folder / "gpt2")

@@ -170,6 +170,7 @@ def kept_in(run):
     return {row["id"]: row["gzip_ratio"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_run_fits_what_a_crawl_fits_with_any_number_of_processes(recipe, tmp_path, directory_digest):
     lc.run(recipe, tmp_path / "one")
     lc.run(recipe, tmp_path / "two", 2)
@@ -196,6 +197,7 @@ def test_a_run_fits_what_a_crawl_fits_with_any_number_of_processes(recipe, tmp_p
     assert kept_in(tmp_path / "fixed") == kept_in(tmp_path / "one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [30, 90])
 def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, directory_digest, calls):
     """The run stops while it measures for the fit, or after the fit while it judges documents."""

@@ -212,6 +212,7 @@ def test_names_that_return_tell_one_text_from_many():
     assert sorted(long.data["id"]) == [f"one-{number}" for number in range(6)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("num_proc", "sample"), [(1, None), (2, 30)])
 def test_a_run_learns_what_a_crawl_learns(tmp_path, num_proc, sample):
     for part in range(3):

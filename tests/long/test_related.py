@@ -267,6 +267,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "engine", [pytest.param(name, marks=pytest.mark.slow if name == "two processes" else ()) for name in ENGINES]
 )
@@ -368,6 +369,7 @@ def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
     assert {(row.related, row.related_by_chance) for row in lengths_alone} == {(None, None)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["table", "dataset", "stream", "crawl", "parquet", "jsonl"])
 def test_tokens_beside_their_numbers_are_compared_too(kind, tmp_path, monkeypatch):
     tokens = [[topic, topic + 1, topic + 2] * 5 for topic in range(0, 60, 3) for _ in range(4)]

@@ -67,6 +67,7 @@ def test_the_helper_compiles_and_skips_what_it_cannot_apply(tmp_path):
     assert [file.suffix for file in sorted((tmp_path / "kernels").rglob("*.nb?"))] == [".nbc", ".nbi"]
 
 
+@pytest.mark.slow
 def test_the_helper_ends_when_its_run_is_killed(tmp_path):
     helper = help_with([("gopher_repetition", {})], tmp_path)
     helper.stdin.close()

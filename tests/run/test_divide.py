@@ -147,6 +147,7 @@ def stopped_run(folder, out, results=8):
     assert list((out / "work" / "segment-0").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_touched_file_is_read_on_and_another_one_is_not(folder, tmp_path, small, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
     for name in ("touched", "changed"):
@@ -163,6 +164,7 @@ def test_a_touched_file_is_read_on_and_another_one_is_not(folder, tmp_path, smal
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "changed")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_begun_with_whole_files_is_not_divided(folder, tmp_path, small, monkeypatch):
     with monkeypatch.context() as before:
         before.setattr(divide, "LARGE", 10**9)
@@ -173,6 +175,7 @@ def test_a_run_that_was_begun_with_whole_files_is_not_divided(folder, tmp_path, 
         lc.run(recipe(folder), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_damaged_list_of_sections_is_made_again(folder, tmp_path, small, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
     stopped_run(folder, tmp_path / "stopped")

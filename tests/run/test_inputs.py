@@ -155,6 +155,7 @@ def test_a_file_replaced_while_it_is_read_is_noticed_though_size_and_time_stay(r
     assert file.stat().st_size == status.st_size
 
 
+@pytest.mark.slow
 def test_on_resume_a_read_file_that_differs_is_named_and_a_copy_of_it_will_do(
     raw, tmp_path, monkeypatch, directory_digest
 ):

@@ -85,6 +85,7 @@ def test_output_and_manifest_are_those_of_files_that_are_parts_by_themselves(fol
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_parts_that_it_began_with(folder, alone, tmp_path, monkeypatch):
     chosen = recipe(folder)
     lc.run(chosen, tmp_path / "whole")

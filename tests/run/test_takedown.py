@@ -165,6 +165,7 @@ def assert_samples_with_chunks_are_one_text(folder: Path) -> None:
     assert 10 < texts < len(samples)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS])
 def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, directory_digest, kind):
     run = run_of(kind)
@@ -305,6 +306,7 @@ def test_ids_are_taken_as_they_are(run_with_ids, tmp_path, longcrawl, given):
         lc.takedown(run, tmp_path / "none", ids=["a "])
 
 
+@pytest.mark.slow
 def test_lines_of_a_jsonl_file_are_strings(run_with_ids, tmp_path):
     (tmp_path / "ids.jsonl").write_text('"a"\n{"id": "b"}\n')
     with pytest.raises(RunError, match=r'ids.jsonl, line 2, is not a JSON string: write "ID"'):
@@ -338,6 +340,7 @@ def test_columns_of_lists_are_those_of_a_run_without_the_document(
     assert differ == []
 
 
+@pytest.mark.slow
 def test_a_shard_without_documents_is_no_more(run_of, tmp_path):
     run = run_of("gpt-simple")
     table = pq.read_table(run / "gpt-simple/documents/train/00001.parquet")
@@ -353,6 +356,7 @@ def test_a_shard_without_documents_is_no_more(run_of, tmp_path):
     assert feed.origins(0)[0].document in kept
 
 
+@pytest.mark.slow
 def test_an_index_that_was_changed_is_not_sealed_again(run_of, tmp_path):
     run = shutil.copytree(run_of("parquet"), tmp_path / "run")
     (file,) = run.glob("index/*/ids.arrow")
@@ -390,6 +394,7 @@ def test_only_removed_documents_are_taken_out_of_ledgers(run_of, tmp_path):
         lc.why(tmp_path / "new", "gone-copy")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -59,6 +59,7 @@ def test_a_trained_classifier_tells_two_topics_apart_whatever_the_order(tmp_path
     assert kept["text"].to_pylist() == new[:30]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("more", [{}, {"word_ngrams": 1}, {"characters": (2, 3), "word_ngrams": 3}])
 def test_fasttext_reads_a_trained_model(tmp_path, more):
     fasttext = pytest.importorskip("fasttext")

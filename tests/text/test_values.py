@@ -12,6 +12,7 @@ from longcrawl.errors import StageError
 TABLE = pa.table({"id": ["a", "b", "c"], "text": ["one two three", "a b", None]})
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "make",
     [

@@ -102,6 +102,7 @@ def test_the_hub_reads_the_front_matter(run_folder):
     assert told["tags"] == ["longcrawl", "pretokenized", "long-context", "made-up"]
 
 
+@pytest.mark.slow
 def test_the_front_matter_reads_itself_back(run_folder):
     card = DatasetCard.load(run_folder / "README.md")
     again = DatasetCardData(**yaml.safe_load(card.data.to_yaml()))

@@ -132,6 +132,7 @@ def test_the_card_of_each_output_is_the_golden_one(runs, name):
     assert found == file.read_text("utf-8")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_the_head_is_what_the_hub_takes(runs, name, hub):
     card = DatasetCard.load(runs[name] / "README.md")

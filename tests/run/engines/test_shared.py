@@ -259,6 +259,7 @@ def test_tasks_of_another_user_are_not_run(tmp_path):
         _Step.open(tmp_path / "step")
 
 
+@pytest.mark.slow
 def test_a_task_whose_process_is_killed_each_time_is_given_up(tmp_path):
     step = _Step.post(tmp_path / "step", os._exit, [9])
     for _ in range(3):
