@@ -79,6 +79,7 @@ STRINGS = pa.table(
 )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["large", "view", "dictionary"])
 @pytest.mark.parametrize("form", ["table", "dataset", "stream"])
 def test_every_type_of_strings_is_text(kind, form, tmp_path):

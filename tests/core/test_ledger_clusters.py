@@ -193,6 +193,7 @@ def run(request, tmp_path_factory):
     return folder
 
 
+@pytest.mark.variants
 def test_clusters_of_a_run_have_the_texts_of_its_source(run, longcrawl):
     found = lc.clusters(run / "out")
     (cluster,) = found

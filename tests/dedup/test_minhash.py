@@ -167,6 +167,7 @@ def near_copies(seed=0, families=30):
     return rows
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("keep", ["random", "longest", "first"])
 def test_batches_do_not_matter_and_order_only_for_the_first(keep):
     rows = near_copies()

@@ -175,6 +175,7 @@ def test_a_state_names_its_version_kind_and_position(kind, folder_of):
     assert len(json.dumps(state)) < 3_000
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("kind", "workers"), WORKERS)
 def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of, batches_of):
     if workers is not None:
@@ -373,6 +374,7 @@ def test_spawned_workers_read_every_feed(kind, folder_of, batches_of):
         assert [plain(batch) for batch in loader] == batches_of(kind)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("kind", "workers"), [each for each in WORKERS if None not in each.values])
 def test_a_stateful_loader_goes_on_in_the_middle_of_a_pass(kind, workers, folder_of, batches_of):
     assert len(batches_of(kind)) > 6 + 4

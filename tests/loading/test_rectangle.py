@@ -258,6 +258,7 @@ def test_a_state_of_something_else_is_refused(tmp_path, ours):
         Rectangle(ours, batch_size=4, context_length=50).load_state_dict(state)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("before", "after"),
     [((4, 2), (8, 1)), ((4, 2), (2, 4)), ((8, 1), (4, 2)), ((4, 1), (2, 1)), ((2, 1), (4, 1)), ((3, 2), (2, 3))],
@@ -302,6 +303,7 @@ def test_a_state_fits_the_same_tokens_stored_otherwise(tmp_path, ours, tokens):
     assert_equal(next(iter(stored_otherwise)), next(loop))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("prefetch", ["on", "off"])
 @pytest.mark.parametrize("chunks_in_cache", [8, 11, 40])
 def test_decoded_chunks_stay_within_cache_bytes(ours, monkeypatch, prefetch, chunks_in_cache):

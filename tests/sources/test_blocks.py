@@ -113,6 +113,7 @@ def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wron
     assert [row["text"] for row in seen] == TEXTS
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("most_bytes", [1_000_000, blocks.RECORD_BYTES])
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_whether_a_file_is_an_array_is_not_decided_by_data_whose_checksum_is_wrong(tmp_path, kind, most_bytes):

@@ -79,6 +79,7 @@ def test_headers_of_many_bytes(read, flags):
         assert (found, broken) == ([(0, DATA, len(member)), (len(member), DATA, 2 * len(member))], None)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("read_bytes", [compressed.PROBE_BYTES, compressed.GZIP_READ_BYTES, 1 << 22])
 @pytest.mark.parametrize("has_end", [True, False])
 def test_a_header_that_is_too_long(read, read_bytes, has_end):

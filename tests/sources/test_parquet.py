@@ -160,6 +160,7 @@ def of_kind(kind: pa.DataType, given: list[bytes | None]) -> pa.Array:
     return column.cast(kind)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("field", ["text", "id"])
 @pytest.mark.parametrize("dictionary", [True, False])

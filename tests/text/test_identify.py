@@ -149,6 +149,7 @@ def test_one_label_is_a_model_too(tmp_path, write_model):
 # -------------------- what a document gets
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("model", ["lid.176", "resiliparse"])
 @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ru", "el"])
 def test_capitals_do_not_change_the_language(language, model):

@@ -27,6 +27,7 @@ def planned(strategy, lengths):
     return plan.bounds.tolist(), pieces.tolist(), of_buckets, measure(plan, strategy.label, strategy.capacities)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "strategy",
     [

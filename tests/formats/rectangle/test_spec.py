@@ -109,6 +109,7 @@ def read_all(array: SplitArray) -> np.ndarray:
     return np.block([[array.read_chunk(row, column) for column in range(columns)] for row in range(rows)])
 
 
+@pytest.mark.variants
 @both_engines
 @pytest.mark.parametrize(
     ("dtype", "write"),

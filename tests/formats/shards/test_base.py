@@ -91,6 +91,7 @@ def test_bytes_do_not_depend_on_how_documents_are_divided_into_tables(token_tabl
         assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
 
 
+@pytest.mark.variants
 @EVERY
 @pytest.mark.parametrize("beside", ["with checksums", "without checksums"])
 @given(data=st.data())

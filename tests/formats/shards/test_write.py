@@ -257,6 +257,7 @@ def test_documents_without_a_bucket_are_in_unknown(tmp_path):
     assert {path.name for path in (tmp_path / "out/train").iterdir()} == {"x~2Fy", "unknown"}
 
 
+@pytest.mark.variants
 def test_a_run_is_verified_inspected_and_asked(run_folder):
     out = run_folder.parent
     assert str(lc.verify(out)).startswith(f"{out}: whole")

@@ -105,6 +105,7 @@ def divided(content, size):
     return divide_records(io.BytesIO(content), 400_000, "a", size)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pack", [gzip.compress, stored, zstandard.compress, bytes])
 @pytest.mark.parametrize("size", [1, 100_000, 1 << 30])
 def test_records_of_sections_are_those_of_the_file(pack, size):

@@ -454,6 +454,7 @@ def test_files_with_text_are_read(rows, truths, end):
     assert five >= READ[end][1]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("end", SAME)
 def test_the_encoding_of_a_file_does_not_change_its_text(rows, end):
     text, rule = extract(rows[0], end)
