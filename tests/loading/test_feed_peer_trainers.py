@@ -126,16 +126,6 @@ def test_torchtitans_own_loader_resumes_each_rank(workers, shards):
         again = load(rank)
         again.load_state_dict(states)
         assert plain(again) == plain(loader)[5:]
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["accelerate", *(pytest.param(name, marks=SLOW) for name in OTHERS)])
-def test_a_killed_training_goes_on_with_the_batches_and_losses_of_an_unbroken_one(name, unbroken, tmp_path):
-    shards, losses, rows = unbroken(name)
-    assert list(rows) == [*range(1, STEPS + 1)]
-    train(name, shards, tmp_path / "out", kill_after=10)
-    assert train(name, shards, tmp_path / "out") == (
-        {place: loss for place, loss in losses.items() if place[0] > 8},
-        {step: found for step, found in rows.items() if step > 8},
-    )
 
 
 @pytest.mark.slow
