@@ -21,7 +21,8 @@ from longcrawl.errors import StageError
 from longcrawl.text.extract import worker as _extraction_worker
 from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
 
-_READ = 1 << 20
+_READ = 1 << 16
+"""Bytes that a pipe holds at most; a larger buffer would be allocated anew for each answer."""
 
 
 _SHORTEST, _LONGEST = 0.001, 86_400
