@@ -75,10 +75,11 @@ def with_grain(shards: Path, out: Path, steps: int, every: int, workers: int) ->
         dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=workers))
     batches = iter(dataset)
     model, optimizer = plain_model()
+    bare = getattr(model, "module", model)  # without the wrapper of several ranks, whose number may change
     first, file = 0, out / "checkpoint.pt"
     if file.exists():
         saved = torch.load(file)
-        model.load_state_dict(saved["model"])
+        bare.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         batches.set_state(saved["batches"])
         first = saved["step"]
@@ -86,7 +87,7 @@ def with_grain(shards: Path, out: Path, steps: int, every: int, workers: int) ->
         inputs = collators.for_transformers(next(batches))
         report(step, train_step(model, optimizer, inputs), inputs["input_ids"])
         if step % every == 0 and RANK == 0:
-            states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "batches": batches.get_state()}
+            states = {"model": bare.state_dict(), "optimizer": optimizer.state_dict(), "batches": batches.get_state()}
             torch.save({"step": step, **states}, file.with_suffix(".part"))
             file.with_suffix(".part").rename(file)
 
