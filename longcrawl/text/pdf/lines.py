@@ -49,9 +49,8 @@ _SPELLED = str.maketrans(
     | dict.fromkeys(map(chr, HYPHEN_MARKS), "-")
 )
 """Ligatures spelled out, hyphens and Word's bullets restored, and characters without a meaning removed."""
-_TO_SPELL = re.compile(f"[{re.escape(''.join(map(chr, _SPELLED)))}]")
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
 _LINE = re.compile(r"[^\n]+")
-_LINE_END = re.compile("[\n" + "".join(map(chr, HYPHEN_MARKS)) + "]")
 
 
 @dataclass(slots=True)
@@ -121,9 +120,8 @@ def _turn_right(boxes: Numbers) -> Numbers:
 
 def _segments(words: Words) -> Iterator[Line]:
     """Yield the lines in the order of the file, cut at wide gaps."""
-    text, starts, stops = words.text, words.starts, words.stops
+    text, starts, stops, line_of = words.text, words.starts, words.stops, words.lines
     left, bottom, right, top = words.boxes.T
-    line_of = np.searchsorted([found.start() for found in _LINE_END.finditer(text)], starts, side="right")
     gap = np.minimum(np.abs(left[1:] - right[:-1]), np.abs(left[:-1] - right[1:]))
     cuts = gap > _COLUMN_GAP * np.maximum(_LEAST_HEIGHT, (top - bottom)[:-1])
     firsts = np.concatenate([[0], np.flatnonzero(cuts | (line_of[1:] > line_of[:-1])) + 1])
@@ -159,8 +157,9 @@ def spelled(text: str) -> str:
     >>> spelled("of\ufb01ce  \x00hours")
     'office hours'
     """
-    if not (text.isascii() and text.isprintable()) and _TO_SPELL.search(text):
-        text = text.translate(_SPELLED)
+    if text.isprintable() and "  " not in text and (text.isascii() or not _LIGATURE.search(text)):
+        return text
+    text = text.translate(_SPELLED)
     return " ".join(text.split()) if "  " in text or "\t" in text or not text.isascii() else text
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ Kind = Literal["text", "scan", "garbled", "blank", "failed"]
 """Kind of a page: readable text; text as an image or as outlines; text without a usable character map; no ink; not
 readable."""
 Numbers = npt.NDArray[np.float32]
+Classes = npt.NDArray[np.int8]
 
 MOST_CHARACTERS = 2_000_000
 """Characters of a page above which it counts as failed: a page of a book has 3,000, the densest tables 50,000."""
@@ -36,7 +37,9 @@ _SAMPLES = 64
 _SPACES = (*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000)
 HYPHEN_MARKS = (0x2, 0xFFFE)
 """Characters by which PDFium replaces a hyphen at the end of a line, together with the line break."""
-_SPACE, _MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT, _ACCENT = 1, 2, 4, 8, 16, 32
+_LINE_FEED, _SPACE = -2, -1
+"""Classes of white space, which are negative."""
+_MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT, _ACCENT = range(1, 6)
 _COMBINING = dict(
     zip(
         "`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
@@ -63,15 +66,16 @@ _SLOTS = 4096
 """Boxes that are asked for at once."""
 
 
-def _make_classes() -> npt.NDArray[np.uint8]:
+def _make_classes() -> Classes:
     """Return the class of each code point below U+10000."""
-    classes = np.zeros(0x10000, np.uint8)
+    classes = np.zeros(0x10000, np.int8)
     classes[[ord(found[0]) for found in RIGHT_TO_LEFT.finditer("".join(map(chr, range(0x10000))))]] = _RIGHT_TO_LEFT
     classes[0xD800:0xE000] = _SURROGATE
     # Control, private-use and replacement characters, which fonts without a map yield.
     classes[[*range(9), *range(0xE000, 0xF900), 0xFFFD]] = _BAD
     classes[list(HYPHEN_MARKS)] = _MARK
     classes[list(_SPACES)] = _SPACE
+    classes[ord("\n")] = _LINE_FEED
     classes[list(map(ord, _COMBINING))] = _ACCENT
     return classes
 
@@ -86,6 +90,8 @@ class Words(NamedTuple):
     """Characters of the page; lines end with a carriage return and a line feed."""
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
+    """Number of the line of each word; a hyphen mark ends a line."""
     boxes: Numbers
     """Left, bottom, right and top of each word in points, float32, ``(words, 4)``. Height is that of the font."""
     characters: Numbers | None
@@ -131,7 +137,7 @@ _is_hyphen = bulk(pdfium.FPDFText_IsHyphen, ctypes.c_int)
 _map_error = bulk(pdfium.FPDFText_HasUnicodeMapError, ctypes.c_int)
 _unicode = bulk(pdfium.FPDFText_GetUnicode, ctypes.c_uint)
 _is_generated = bulk(pdfium.FPDFText_IsGenerated, ctypes.c_int)
-_text_object = bulk(pdfium.FPDFText_GetTextObject, ctypes.c_void_p)
+_text_object = bulk(pdfium.FPDFText_GetTextObject, pdfium.FPDF_PAGEOBJECT)
 _render_mode = bulk(pdfium.FPDFTextObj_GetTextRenderMode, ctypes.c_int)
 
 _boxes = np.zeros((_SLOTS, 4), np.float32)
@@ -171,9 +177,9 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
     handle = pointer(characters)
     text, classes = _text(handle, max(count, 0))
     text = _with_ligatures(text, classes, handle)
-    inked = classes != _SPACE
-    ink = int(np.count_nonzero(inked))
-    errors, hidden = _sampled(handle, np.flatnonzero(inked))
+    inked = np.flatnonzero(classes >= 0)
+    ink = len(inked)
+    errors, hidden = _sampled(handle, inked)
     if np.count_nonzero(classes == _BAD) > _BAD_CHARACTERS * count or errors > _MAP_ERRORS:
         return Page("garbled", None)
     is_hidden = hidden > 0.5 and hidden_text != "keep"
@@ -188,11 +194,11 @@ def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:
     return Page("text", _words(_with_accents(text, classes, handle), classes, handle))
 
 
-def _text(handle: Any, count: int) -> tuple[str, npt.NDArray[np.uint8]]:
+def _text(handle: Any, count: int) -> tuple[str, Classes]:
     """Return the characters of a page as a string, and their classes, one for each of PDFium's indexes."""
     units = np.zeros(count + 1, np.uint16)
     written = _get_text(handle, 0, count, ctypes.c_void_p.from_param(units.ctypes.data)) - 1
-    classes = _CLASSES[units[:count]]
+    classes = _CLASSES.take(units[:count])
     if written == count and not (classes == _SURROGATE).any():
         return units[:count].astype("<u2", copy=False).tobytes().decode("utf-16-le"), classes
     codes = np.fromiter(map(_unicode, repeat(handle, count), range(count)), np.uint32, count)
@@ -208,7 +214,7 @@ def _join_surrogates(codes: npt.NDArray[np.uint32]) -> None:
     codes[first + 1] = 0xFFFF
 
 
-def _with_ligatures(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> str:
+def _with_ligatures(text: str, classes: Classes, handle: Any) -> str:
     """Replace the codes of ligatures; a hyphen mark that stands for neither is a bad character."""
     if not any(map(text.__contains__, _LIGATURES)):
         return text
@@ -225,7 +231,7 @@ def _with_ligatures(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> s
     return "".join(characters)
 
 
-def _with_accents(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> str:
+def _with_accents(text: str, classes: Classes, handle: Any) -> str:
     """Join accents to the letters that follow in the same place; U+FFFF is where the letter was."""
     accents = [place for place in np.flatnonzero(classes[:-1] == _ACCENT).tolist() if text[place + 1].isalpha()]
     if not accents:
@@ -248,23 +254,25 @@ def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
         return 0.0, 0.0
     errors = list(map(_map_error, repeat(handle), sample)).count(1)
     objects = list(filter(None, map(_text_object, repeat(handle), sample[::4])))
-    hidden = list(map(_render_mode, map(ctypes.c_void_p, objects))).count(_HIDDEN)
+    hidden = list(map(_render_mode, objects)).count(_HIDDEN)
     return errors / len(sample), hidden / max(len(objects), 1)
 
 
-def _words(text: str, classes: npt.NDArray[np.uint8], handle: Any) -> Words:
-    inked = classes != _SPACE
-    ends = ~inked | (classes == _MARK)
-    starts = np.flatnonzero(inked[1:] & ends[:-1]) + 1
-    starts = np.concatenate([[0], starts]) if inked[0] else starts
-    stops = np.flatnonzero(inked[:-1] & (ends[:-1] | ~inked[1:])) + 1
-    stops = np.append(stops, len(classes)) if inked[-1] else stops
+def _words(text: str, classes: Classes, handle: Any) -> Words:
+    inked = classes >= 0
+    marks = classes == _MARK
+    ends = ~inked | marks
+    begins, closes = inked.copy(), inked.copy()
+    begins[1:] &= ends[:-1]
+    closes[:-1] &= marks[:-1] | ~inked[1:]
+    starts, stops = np.flatnonzero(begins), np.flatnonzero(closes) + 1
+    lines = np.cumsum(marks | (classes == _LINE_FEED))[starts]
     corners = character_boxes(handle, np.concatenate([starts, stops - 1]).tolist())
     first, last = corners[: len(starts)], corners[len(starts) :]
     boxes = np.minimum(first, last)
     np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
     characters = _all_boxes(handle, len(classes)) if (classes == _RIGHT_TO_LEFT).any() else None
-    return Words(text, starts, stops, boxes, characters)
+    return Words(text, starts, stops, lines, boxes, characters)
 
 
 def _all_boxes(handle: Any, count: int) -> Numbers:
@@ -290,6 +298,6 @@ def character_boxes(handle: Any, places: Sequence[int]) -> Numbers:
     for start in range(0, len(places), _SLOTS):
         some = places[start : start + _SLOTS]
         _boxes[: len(some)] = 0
-        deque(map(_loose_box, repeat(handle), some, _slots), maxlen=0)
+        deque(starmap(_loose_box, zip(repeat(handle), some, _slots, strict=False)), maxlen=0)
         found[start : start + len(some)] = _boxes[: len(some), [0, 3, 2, 1]]  # FS_RECTF is left, top, right, bottom
     return found

@@ -11,15 +11,17 @@ from longcrawl.text.pdf.words import Words
 
 def words_of(*lines: list[tuple[str, float, float]], height: float = 10.0, characters=None) -> Words:
     """Return words of lines, each a text with left edge and bottom; a character is five points wide."""
-    text, starts, boxes = "", [], []
-    for line in lines:
+    text, starts, numbers, boxes = "", [], [], []
+    for number, line in enumerate(lines):
         for word, left, bottom in line:
             starts.append((len(text), len(text) + len(word)))
+            numbers.append(number)
             boxes.append((left, bottom, left + 5 * len(word), bottom + height))
             text += f"{word} "
         text = text[:-1] + "\r\n"
     places = np.array(starts, np.int64).reshape(-1, 2)
-    return Words(text, places[:, 0], places[:, 1], np.array(boxes, np.float32).reshape(-1, 4), characters)
+    corners = np.array(boxes, np.float32).reshape(-1, 4)
+    return Words(text, places[:, 0], places[:, 1], np.array(numbers, np.int64), corners, characters)
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -56,9 +58,9 @@ def test_a_line_is_cut_at_a_gap_wider_than_between_words():
 
 def test_a_mark_of_a_hyphen_begins_a_line():
     whole = "exam\x02ple"
-    places = np.array([[0, 5], [5, 8]])
+    starts, stops, numbers = np.array([0, 5]), np.array([5, 8]), np.array([0, 1])
     boxes = np.array([(50, 700, 75, 710), (50, 688, 65, 698)], np.float32)
-    assert texts(page_lines(Words(whole, places[:, 0], places[:, 1], boxes, None))) == ["exam-", "ple"]
+    assert texts(page_lines(Words(whole, starts, stops, numbers, boxes, None))) == ["exam-", "ple"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_right_to_left_line_is_ordered_by_its_characters():
     boxes = np.stack([lefts, lefts * 0 + 700, lefts + 5, lefts * 0 + 710, lefts, lefts + 5], axis=1)
     bounds = np.array([[0, 7], [8, 15]])
     words = np.array([(0, 700, 35, 710), (40, 700, 75, 710)], np.float32)
-    found = page_lines(Words(text, bounds[:, 0], bounds[:, 1], words, boxes))
+    found = page_lines(Words(text, bounds[:, 0], bounds[:, 1], np.zeros(2, np.int64), words, boxes))
     assert texts(found) == [f"{hebrew} {latin}"]
 
 
@@ -144,6 +146,6 @@ def test_on_a_right_to_left_page_the_right_column_is_first():
     starts = np.arange(0, len(text), size)
     words = boxes[starts, :4]
     words[:, 0] -= 5 * (size - 3)
-    found = page_lines(Words(text, starts, starts + size - 3, words, boxes))
+    found = page_lines(Words(text, starts, starts + size - 3, np.arange(len(starts)), words, boxes))
     assert "".join(line.text[-1] for line in found) == "r" * 8 + "l" * 8
     assert all(line.left == -(lefts["right"] + 5.0 * size + 5) for line in found[:8])

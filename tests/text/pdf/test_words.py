@@ -68,11 +68,12 @@ def test_characters_beyond_the_basic_plane_are_one_each(make_pdf, paragraph):
     assert page_lines(words)[0].text.startswith("\U0001d568ord00 \U0001d568ord01 ")
 
 
-def test_a_hyphen_at_the_end_of_a_line_ends_a_word(make_pdf):
+def test_a_hyphen_at_the_end_of_a_line_ends_a_word_and_the_line(make_pdf):
     words = read(make_pdf([(50, 700, "a long exam-"), (50, 688, "ple of it")])).words
     assert words is not None
     found = [words.text[a:b] for a, b in zip(words.starts, words.stops, strict=True)]
     assert [found[2][:4], found[3]] == ["exam", "ple"]
+    assert words.lines.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
