@@ -59,11 +59,10 @@ class Paragraphs:
         """Count the words of a page, which decide about hyphens of this and later pages."""
         if not self._joins_hyphens:
             return
-        for line in lines:
-            if "-" in line.text:
-                hyphenated = [word for word in line.text.lower().split() if "-" in word]
-                self._compounds.update(_WORD.findall(" ".join(hyphenated)))
-        text = "\n".join([line.text for line in lines]).lower()
+        texts = [line.text.lower() for line in lines]
+        hyphenated = [word for text in texts if "-" in text for word in text.split() if "-" in word]
+        self._compounds.update(_WORD.findall(" ".join(hyphenated)))
+        text = "\n".join(texts)
         self._uncounted.append(text)
         self._on_demand += len(text)
         if self._on_demand > _MOST_ON_DEMAND:
@@ -92,17 +91,18 @@ class Paragraphs:
             else:
                 self._blank_after += 1
             return
-        edges = _right_edges(lines)
-        pieces: list[str] = []
-        for number, line in enumerate(lines):
-            if self._last is not None:
-                before = pieces if number else self._open
-                before.append(self._between(self._last, line, before, is_new_page=not number))
-            if not number:
-                self._hyphens.append(0)
+        columns = [round(line.left / _LEFT_EDGE) for line in lines]
+        edges = _right_edges(lines, columns)
+        if self._last is not None:
+            self._open.append(self._between(self._last, lines[0], self._open, is_new_page=True))
+        self._hyphens.append(0)
+        pieces = [lines[0].text]
+        self._is_full = _reaches(lines[0], edges[columns[0]])
+        for last, line, column in zip(lines, lines[1:], columns[1:], strict=False):
+            pieces.append(self._between(last, line, pieces, is_new_page=False))
             pieces.append(line.text)
-            self._last = line
-            self._is_full = _reaches(line, edges[round(line.left / _LEFT_EDGE)])
+            self._is_full = _reaches(line, edges[column])
+        self._last = lines[-1]
         yield from self.end()
         self._open = pieces
 
@@ -122,15 +122,15 @@ class Paragraphs:
         height, other = last.top - last.bottom, line.top - line.bottom
         if not is_new_page and abs(last.bottom - line.bottom) < 0.3 * height:
             return " "
-        is_same_size = abs(height - other) < 0.15 * max(height, other)
-        gap = last.bottom - line.top
         # A line far above the last one begins the next column.
-        is_near = is_new_page or -0.6 * height < gap < 0.75 * height or line.bottom > last.top + 3 * height
-        is_broken = self._joins_hyphens and last.text[-1] in _HYPHENS
-        if is_same_size and is_broken and self._join_hyphen(last.text, line.text, before):
-            return ""
-        if is_near and is_same_size and self._is_full and not _ITEM.match(line.text):
-            return "" if _CJK.match(last.text[-1]) and _CJK.match(line.text) else " "
+        is_near = is_new_page or -0.6 * height < last.bottom - line.top < 0.75 * height
+        is_near = is_near or line.bottom > last.top + 3 * height
+        if abs(height - other) < 0.15 * max(height, other):
+            is_broken = self._joins_hyphens and last.text[-1] in _HYPHENS
+            if is_broken and self._join_hyphen(last.text, line.text, before):
+                return ""
+            if is_near and self._is_full and not _ITEM.match(line.text):
+                return "" if _CJK.match(last.text[-1]) and _CJK.match(line.text) else " "
         if is_new_page:
             return self._page_break
         return "\n" if is_near else "\n\n"
@@ -164,15 +164,14 @@ def _words(text: str) -> list[str]:
     return spaced.split() + _WORD.findall("\n".join(filterfalse(str.isascii, lines)))
 
 
-def _right_edges(lines: list[Line]) -> dict[int, float]:
+def _right_edges(lines: list[Line], columns: list[int]) -> dict[int, float]:
     edges: dict[int, float] = defaultdict(float)
-    for line in lines:
-        place = round(line.left / _LEFT_EDGE)
-        edges[place] = max(edges[place], line.right)
+    for line, column in zip(lines, columns, strict=True):
+        edges[column] = max(edges[column], line.right)
     return edges
 
 
 def _reaches(line: Line, edge: float) -> bool:
     """Return whether a line is as long as lines of running text are."""
-    height = line.height
-    return line.right > edge - max(0.12 * (edge - line.left), 3 * height) and line.right - line.left > 8 * height
+    height = line.top - line.bottom
+    return line.right - line.left > 8 * height and line.right > edge - max(0.12 * (edge - line.left), 3 * height)

@@ -60,8 +60,8 @@ def _rows(lines: list[Line]) -> list[list[Line]]:
 
 def _are_beside(last: Line, line: Line) -> bool:
     # An entry of a table of contents has no width.
-    is_level = abs(last.bottom - line.bottom) < _SAME_ROW * last.height
-    return is_level and last.left < last.right <= line.left + 1 < line.right + 1
+    is_beside = last.left < last.right <= line.left + 1 < line.right + 1
+    return is_beside and abs(last.bottom - line.bottom) < _SAME_ROW * last.height
 
 
 def _is_below(above: Sequence[Line], row: Sequence[Line]) -> bool:
