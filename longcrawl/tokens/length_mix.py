@@ -138,7 +138,7 @@ class LengthMix(Judge):
         sides = f"{_counted(long)} on the long side, {_counted(short)} on the short"
         surplus = f"{_counted(lengths[is_long & ~kept])} of the long side, {_counted(lengths[~is_long & ~kept])}"
         return (
-            f"{reached} (long_share is {100 * self.long_share:g}%): {sides}",
+            f"{reached}, {100 * self.long_share:g}% is the goal: {sides}",
             f"the long side by length: {'; '.join(found)}",
             f"left out to reach the share: {surplus} of the short",
         )
