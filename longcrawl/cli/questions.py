@@ -35,6 +35,7 @@ from longcrawl.errors import (
     quoted,
     show,
 )
+from longcrawl.run.shipped import shipped
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def recipes(name: Annotated[str | None, argument("Name of one to print, as a fil
         found = lc.recipes()
         answer(table(["recipe", "about"], [*found.items()]), {"recipes": found})
         return
-    from longcrawl.run.shipped import shipped
-
     files = shipped()
     if name not in files:
         raise RecipeError(f"there is no shipped recipe {quoted(name)}; {known_names(files, name)}")

