@@ -3,11 +3,11 @@
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-import yaml
-
 
 def recipes() -> dict[str, str]:
     """Return the shipped recipes: a one-line description of each, by name."""
+    import yaml  # the help of the commands starts without it
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast, and missing where PyYAML was built so
     return {
         name: str(yaml.load(file.read_text("utf-8"), loader)["about"])  # noqa: S506  # both are safe loaders
