@@ -129,13 +129,11 @@ class RunningLines:
         if not edge.text:
             return False
         has = self._pages_with(edge.text, edge)
-        spans = ((step, step * (self._least - 1)) for step in _STEPS)
-        return any(
-            all(has[first : first + span + 1 : step])
-            for step, span in spans
-            for first in range(max(0, self._next - span), min(self._next, len(has) - 1 - span) + 1)
-            if (self._next - first) % step == 0
-        )
+        for step in _STEPS:
+            run = [*takewhile(bool, has[self._next :: step]), *takewhile(bool, has[self._next :: -step])]
+            if len(run) > self._least:  # this page counts twice
+                return True
+        return False
 
     def _pages_with(self, key: str, edge: _Edge) -> list[bool]:
         """Return whether each page of the window has a text, at the height of the line unless it is a number alone."""
