@@ -181,7 +181,8 @@ class Local(HeldAlone):
     @contextmanager
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
         """Lock the folder of a run for this process alone; yield None if the run is finished by then."""
-        with super().hold(work, is_finished) as holding, Workers(self.num_proc) as workers:
+        kept = Workers(self.num_proc) if self.num_proc > 1 else nullcontext()
+        with super().hold(work, is_finished) as holding, kept as workers:
             yield None if holding is None else replace(holding, workers=workers)
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
