@@ -2,8 +2,8 @@
 
     python benchmarks/store_requests.py [--files 6 18]
 
-Runs of exact and near-duplicate removal, three segments, in one process against moto's S3 server on this machine, with
-input there, too. The requests that more files add are divided by their number. Those of the lock depend on time
+Runs of exact and near-duplicate removal, three segments, in one process against moto's S3 server on this machine, which
+also has the input. The requests that more files add are divided by their number. Those of the lock depend on time
 alone, and do not count. The last line is the requests of a file and segment.
 """
 
