@@ -146,28 +146,25 @@ _slots = [ctypes.c_void_p.from_param(_boxes.ctypes.data + _boxes.strides[0] * sl
 
 
 def read_page(document: Any, number: int, hidden_text: str, waiting: Callable[[], AbstractContextManager[Any]]) -> Page:
-    """Read a page of an open document, counted from 0; ``waiting`` surrounds calls that may take long.
+    """Read a page of an open document, counted from 0; ``waiting`` surrounds what may take long.
 
     With ``hidden_text`` "keep", text that is not painted makes a scanned page one of kind "text".
     """
+    characters = None
     with waiting():
         page = pdfium.FPDF_LoadPage(document, number)
-    if not page:
-        return Page("failed", None)
-    try:
-        # PDFium's order of text follows the turned page.
-        if pdfium.FPDFPage_GetRotation(page):
-            pdfium.FPDFPage_SetRotation(page, 0)
-        with waiting():
+        if page:
+            # PDFium's order of text follows the turned page.
+            if pdfium.FPDFPage_GetRotation(page):
+                pdfium.FPDFPage_SetRotation(page, 0)
             characters = pdfium.FPDFText_LoadPage(page)
-        if not characters:
-            return Page("failed", None)
-        try:
-            return _read_characters(page, characters, hidden_text)
-        finally:
-            pdfium.FPDFText_ClosePage(characters)
+    try:
+        return _read_characters(page, characters, hidden_text) if characters else Page("failed", None)
     finally:
-        pdfium.FPDF_ClosePage(page)
+        if characters:
+            pdfium.FPDFText_ClosePage(characters)
+        if page:
+            pdfium.FPDF_ClosePage(page)
 
 
 def _read_characters(page: Any, characters: Any, hidden_text: str) -> Page:

@@ -97,7 +97,7 @@ def test_stopping_in_the_middle_sends_the_pages_that_are_held(report):
         pass
 
     def waiting():
-        if next(calls) == 8:  # opening is the first call, and a page takes two
+        if next(calls) == 4:  # opening is the first call, and each page takes one
             raise Stopped
         return nullcontext()
 
