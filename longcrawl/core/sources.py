@@ -1,6 +1,7 @@
 """Interface of document sources: frozen dataclasses that list their parts and read one part at a time."""
 
 import hashlib
+import os
 import re
 from abc import ABC, abstractmethod
 from base64 import b32encode
@@ -102,6 +103,15 @@ class Part:
     def each(self) -> "tuple[Part, ...]":
         """Return the original parts of the source that this one consists of."""
         return self.pieces or (self,)
+
+    def local_bytes(self) -> int | None:
+        """Return the size of its files or section in bytes, or None if it lists none or one is not local."""
+        if self.section is not None:
+            return self.section.bytes
+        try:
+            return sum(os.stat(file).st_size for file in self.files) if self.files else None  # noqa: PTH116  # 100,000 files
+        except OSError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -334,7 +344,7 @@ class Source(ABC):
 
     def part_bytes(self, part: Part) -> int:
         """Return the bytes of a part's local files, from which a plan estimates other parts; 0 if they are unknown."""
-        return sum(Path(file).stat().st_size for file in part.files if Path(file).is_file())
+        return part.local_bytes() or 0
 
     def divides(self, part: Part) -> bool:  # noqa: ARG002  # sources of large files need it
         """Return whether a large local file of a part may be read in sections, judged without opening it."""

@@ -182,7 +182,7 @@ class _Job:
         self.warnings: dict[str, list[str]] = {}
         """Warnings about stages that only a run finds."""
         self.costs = RunCosts(self.work)
-        self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
+        self.sizes = [each.local_bytes() or 0 for each in self.parts]
         """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
@@ -194,7 +194,7 @@ class _Job:
             return read_manifest(self.folder)
         files.remove_partial(self.folder, IDLE)
         fingerprints, used = inputs.stage_fingerprints(self.recipe), inputs.indexes_used(self.recipe.stages)
-        sizes = [part.local_bytes(each) for each in self.whole]
+        sizes = [each.local_bytes() for each in self.whole]
         to_divide = divide.divide_tasks(self.work, self.source, self.whole, sizes)
         divided = {task.part.name: task.size for task in to_divide}
         inputs.pin_inputs(self.folder, self.recipe, self.whole, divided, fingerprints, used)
@@ -230,12 +230,12 @@ class _Job:
         if not tasks:
             return
         with self.costs.measure(self.recipe.source.name, "divide") as cost:
-            markers, sizes = [task.marker for task in tasks], [part.local_bytes(task.part) or 0 for task in tasks]
+            markers, sizes = [task.marker for task in tasks], [task.part.local_bytes() or 0 for task in tasks]
             given = self.folder, divide.divide, tasks, markers, self.engine
             found = segments.do_once(*given, "divide", "files", sizes=sizes, progress="bytes")
             cost.disk = files.folder_bytes(self.work / divide.DIVIDED)
         self.parts, self.divided, self.groups = divide.divided_parts(self.whole, tasks, found, self.groups)
-        self.sizes = [part.local_bytes(each) or 0 for each in self.parts]
+        self.sizes = [each.local_bytes() or 0 for each in self.parts]
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one does the first pass of the output."""

@@ -14,7 +14,6 @@ first document of each id, in the order of parts and rows, even if a later stage
 count the others under ``duplicate_ids``.
 """
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -221,7 +220,7 @@ def gather_small(parts: Sequence[Part], recipe: Recipe, folder: Path | None = No
 def _gathered(parts: Sequence[Part]) -> list[int]:
     most, counts, size = -(-len(parts) // ALONE), list[int](), 0
     for part in parts:
-        own = local_bytes(part) if most > 1 else None
+        own = part.local_bytes() if most > 1 else None
         if own is not None and counts and counts[-1] < most and size + own <= SMALL:
             counts[-1] += 1
             size += own
@@ -229,16 +228,6 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
             counts.append(1)
             size = SMALL + 1 if own is None else own
     return counts
-
-
-def local_bytes(part: Part) -> int | None:
-    """Return the size of a part's files or section in bytes, or None if it lists none or one is not local."""
-    if part.section is not None:
-        return part.section.bytes
-    try:
-        return sum(os.stat(file).st_size for file in part.files) if part.files else None  # noqa: PTH116  # 100,000 files
-    except OSError:
-        return None
 
 
 def read_gathered(
@@ -307,7 +296,7 @@ def id_tasks(
     """
     if source.unique_ids:
         return []
-    sizes = [local_bytes(part) for part in parts] if len({part.files for part in parts}) == 1 else [None]
+    sizes = [part.local_bytes() for part in parts] if len({part.files for part in parts}) == 1 else [None]
     soon = None not in sizes and sum(filter(None, sizes)) <= SOON
 
     def waits(part: Part) -> bool:
@@ -754,7 +743,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         "seconds": {"read": clock.seconds["read"], "stages": tally.clock.seconds, "keep": max(keep, 0.0)},
     }
     if task.segment.number == 0:
-        counts |= {"inputs": [file.marked() for file in inputs], "bytes": local_bytes(task.part)}
+        counts |= {"inputs": [file.marked() for file in inputs], "bytes": task.part.local_bytes()}
         counts |= {} if read.characters is None else {"lengths": read.lengths.as_dict()}
     Marker(task.marker, counts, marked).write()
     checkpoints.remove()

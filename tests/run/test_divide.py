@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import longcrawl as lc
+from longcrawl.core.sources import Part
 from longcrawl.errors import RunError, SourceError
 from longcrawl.run import divide, job
 from longcrawl.run import part as parts_of_runs
@@ -278,9 +279,9 @@ def test_equal_ids_of_sections_are_found(folder, tmp_path, small, policy, monkey
 def test_ids_of_a_single_file_are_compared_after_its_only_reading(folder, tmp_path, small):
     chosen = recipe(folder, "id")
     ((part, *_),) = (parts_of_runs.gather_small(chosen.source.splits()["train"], chosen),)
-    tasks = divide.divide_tasks(tmp_path, chosen.source, [part], [part_bytes := parts_of_runs.local_bytes(part)])
+    tasks = divide.divide_tasks(tmp_path, chosen.source, [part], [part_bytes := part.local_bytes()])
     sections, markers, _ = divide.divided_parts([part], tasks, [divide.divide(task) for task in tasks])
-    assert sum(map(parts_of_runs.local_bytes, sections)) == part_bytes
+    assert sum(map(Part.local_bytes, sections)) == part_bytes
     found = parts_of_runs.id_tasks(tmp_path, chosen.source, sections, "error", markers)
     assert len(found) > 2
     assert all(task.waits for task in found)
