@@ -50,7 +50,7 @@ def estimate(dataset: Dataset, data: Path, cores: list[int]) -> list[ClusterPlan
     documents = sum(part.documents for part in sample.read) / len(sample.read)
     among = sample.among(round(dataset.documents / documents))
     scaled = scale_up(recipe, among, 0, copies="as_sampled")
-    read, inputs = among.input_bytes, round(sample.input_files / sample.parts * dataset.files)
+    read, inputs = among.input_bytes, round(sample.input_files / sample.files * dataset.files)
     return [
         replace(extrapolate(scaled, recipe, files=dataset.files, cores=each), read=read, input_files=inputs)
         for each in cores

@@ -6,6 +6,7 @@ the SHA-256 of each divided file: a part then only checks that the file is still
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ FEW = 256
 """Largest number of parts of which compressed files are divided: more keep 64 processes busy without the cost."""
 MOST = 4_096
 """Number of sections up to which they have that size; of more data, each has a larger share."""
+COMPRESSED = (".gz", ".zst")
 DIVIDED = "divided"
 """Folder in ``work`` for the divisions, and key in the recorded inputs of a run for the bytes of a section by part."""
 
@@ -38,16 +40,38 @@ class DivideTask:
     size: int
 
 
+def is_large(source: Source, part: Part, size: int | None) -> bool:
+    """Return whether a part of so many bytes, None if not local, is one large file that the source can divide."""
+    return size is not None and size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
+
+
+def _is_divided(source: Source, part: Part, size: int | None, among: float) -> bool:
+    return is_large(source, part, size) and (among <= FEW or not part.name.endswith(COMPRESSED))
+
+
 def divide_tasks(work: Path, source: Source, parts: Sequence[Part], sizes: Sequence[int | None]) -> list[DivideTask]:
     """Return a task for each part that may be divided; ``sizes`` are the bytes of local files."""
+    given = zip(parts, sizes, strict=True)
     large = [
-        (number, part, size)
-        for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
-        if size is not None and size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
-        if len(parts) <= FEW or not part.name.endswith((".gz", ".zst"))
+        (number, part, size or 0)
+        for number, (part, size) in enumerate(given)
+        if _is_divided(source, part, size, len(parts))
     ]
     most = max(SECTION, sum(size for _, _, size in large) // MOST)
     return [DivideTask(work / DIVIDED / f"{number:05d}.json", part, source, most) for number, part, _ in large]
+
+
+def expected_sections(
+    source: Source, parts: Sequence[Part], sizes: Sequence[int], unpacked: float, times: float = 1.0
+) -> list[int]:
+    """Return the number of sections that a run is expected to make of each part; 1 if it is not divided.
+
+    A stored byte is expected to be ``unpacked`` bytes of decompressed data. The run has ``times`` as many parts.
+    """
+    among = times * len(parts)
+    large = [_is_divided(source, part, size, among) for part, size in zip(parts, sizes, strict=True)]
+    most = max(SECTION, times * sum(size for size, each in zip(sizes, large, strict=True) if each) / MOST)
+    return [ceil(size * unpacked / most) if each else 1 for size, each in zip(sizes, large, strict=True)]
 
 
 def divide(task: DivideTask) -> dict[str, Any]:

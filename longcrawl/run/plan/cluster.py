@@ -2,7 +2,7 @@
 
 The cost of stages that work on batches is measured on the sample and scaled to all files. Surveys are assumed to
 exchange a few bytes of each document between tasks, by ``CONSTANTS``. Work in a single task, such as the union-find of
-MinHash, and the longest file are added to the wall hours, whatever the number of cores.
+MinHash, and the longest part are added to the wall hours, whatever the number of cores.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
 from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size, what_narrows
-from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, sample_recipe, scale_up
+from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, described, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
 CONSTANTS = {
@@ -73,7 +73,7 @@ class ClusterRow:
 
 @dataclass(frozen=True, repr=False)
 class ClusterPlan(Tabular):
-    """Estimated cost of a run over ``files`` files on ``cores`` cores."""
+    """Estimated cost of a run over ``files`` files of documents on ``cores`` cores."""
 
     recipe: str
     sample: str
@@ -83,7 +83,7 @@ class ClusterPlan(Tabular):
     rows: tuple[ClusterRow, ...]
     """Rows of the plan, with the source first and the engine's own tasks last."""
     longest: Estimate
-    """Core seconds of the longest file over all stages, judged by the files that were read."""
+    """Core seconds of the longest file or section over all stages."""
     written: Estimate | None
     """Size of the output in bytes, or None if no document of the sample reached it."""
     disk: Estimate
@@ -94,11 +94,13 @@ class ClusterPlan(Tabular):
     """Number of the input's files: those of RedPajama-V2 are three or more for each file of documents."""
     segments: int = 1
     """Number of times that tasks go over all files: once, and once more after each stage that needs all of them."""
+    tasks: int = 0
+    """Number of tasks that go over all files: one for each file, or for each section of a large one."""
 
     @property
     def requests(self) -> float:
         """The requests to an object store that holds the run's folder, without those of its output."""
-        return self.files * self.segments * CONSTANTS["file_requests"]
+        return self.tasks * self.segments * CONSTANTS["file_requests"]
 
     @property
     def core_hours(self) -> Estimate:
@@ -112,8 +114,8 @@ class ClusterPlan(Tabular):
 
     @property
     def busy(self) -> int:
-        """The number of cores that have a file to work on."""
-        return min(self.cores, self.files)
+        """The number of cores that have a file or section to work on."""
+        return min(self.cores, self.tasks)
 
     @property
     def spread(self) -> Estimate:
@@ -122,7 +124,7 @@ class ClusterPlan(Tabular):
 
     @property
     def wall_hours(self) -> Estimate:
-        """The wall time in hours: the spread work, then work in single tasks, and the longest file if it comes last."""
+        """The wall time in hours: the spread work, then work in single tasks, and the longest part if it comes last."""
         return (self.spread + self.alone + self.longest).scaled(1 / 3600)
 
     @property
@@ -140,7 +142,7 @@ class ClusterPlan(Tabular):
         """The step that takes most of the wall time, and its share of it."""
         parts = {row.stage: row.seconds.value / self.busy for row in self.rows}
         parts |= {f"{row.stage}, in one task": row.alone.value for row in self.rows}
-        parts |= {"the longest file": self.longest.value}
+        parts |= {"the longest part": self.longest.value}
         name, most = max(parts.items(), key=itemgetter(1))
         return name, most / max(sum(parts.values()), 1e-9)
 
@@ -151,19 +153,21 @@ class ClusterPlan(Tabular):
 
     def _words(self) -> Iterator[str]:
         name, share = self.decides
+        sections = "" if self.tasks <= self.files else f" in {self.tasks:,} parts"
         yield (
-            f"{self.recipe} over {self.files:,} files on {self.cores:,} cores with the engine {self.engine}, estimated "
-            f"from {self.sample}; exchanges by the constants in docs/plan.md"
+            f"{self.recipe} over {self.files:,} files{sections} on {self.cores:,} cores with the engine {self.engine}, "
+            f"estimated from {self.sample}; exchanges by the constants in docs/plan.md"
         )
         if self.read is not None:
             yield f"input: {interval(self.read, size)} in {self.input_files:,} files"
         yield f"core-hours: {interval(self.core_hours, _few)}"
-        waiting = [("in one task", self.alone), ("the longest file", self.longest)]
+        waiting = [("in one task", self.alone), ("the longest part", self.longest)]
         parts = [("all cores", self.spread), *((what, took) for what, took in waiting if took.high)]
         sums = " + ".join(f"{what} {duration(took.value)}" for what, took in parts)
         yield f"wall: {interval(self.wall_hours.scaled(3600.0), duration)} = {sums}"
         if self.busy < self.cores:
-            yield f"{self.cores - self.busy:,} of {self.cores:,} cores have no file: take {self.files:,} cores or fewer"
+            idle = self.cores - self.busy
+            yield f"{idle:,} of {self.cores:,} cores have nothing to read: take {self.tasks:,} cores or fewer"
         yield f"shuffled: {interval(self.shuffled, _whole)}"
         stage = self.largest.stage if self.largest.memory.high > TASK.high else "every stage"
         yield f"peak memory of a task: {interval(self.largest.memory, size)}, {stage}"
@@ -215,20 +219,30 @@ def plan_cluster(
         given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
         raise RunError(f"--files and --cores take 1 or more, got {given}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
-    drawn = f"{sum(part.table.num_rows for part in sample.read):,} documents of {len(sample.read):,} files"
     among = sample.among(files or sample.parts)
+    drawn = described(among, f"{len(sample.read):,} {'files' if files else 'parts'}")
     scaled = scale_up(chosen, among, seed, copies="as_sampled")
     named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
-    sizes = among.drawn.totals
-    longest = float(sizes.max() / max(sizes.mean(), 1.0))
-    made = extrapolate(named, chosen, files=among.parts, cores=cores, engine=engine, longest=longest)
-    return replace(made, read=among.input_bytes, input_files=round(among.input_files))
+    there = {"files": among.files, "cores": cores, "tasks": among.tasks}
+    made = extrapolate(named, chosen, **there, engine=engine, longest=among.longest)
+    return replace(made, read=among.input_bytes, input_files=among.input_files)
 
 
 def extrapolate(
-    scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, engine: EngineName = "shared", longest: float = 1.0
+    scaled: ScaledUp,
+    recipe: Recipe,
+    *,
+    files: int,
+    cores: int,
+    engine: EngineName = "shared",
+    tasks: int | None = None,
+    longest: float = 1.0,
 ) -> ClusterPlan:
-    """Convert a plan of ``files`` files to one for ``cores`` cores; ``longest`` is a multiple of the mean file."""
+    """Convert a plan of ``files`` files, each a task by default, to one for ``cores`` cores.
+
+    The longest task takes ``longest`` times as long as the mean.
+    """
+    tasks = tasks or files
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
     measured = plan.rows[1 : 1 + len(stages)]
@@ -239,11 +253,13 @@ def extrapolate(
         rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], min(recipe.parts, files)))
     if plan.written is not None:
         rows.append(_output_row(plan, recipe.output, shuffled=are_shuffled(stages)))
-    each = _sum(row.seconds for row in rows).scaled(longest / files)
+    each = _sum(row.seconds for row in rows).scaled(longest / tasks)
     segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages[: len(measured)])
-    rows.append(_engine_row(rows, segments, files, engine))
+    rows.append(_engine_row(rows, segments, tasks, engine))
     totals = each, plan.written, plan.disk
-    return ClusterPlan(plan.recipe, plan.sample, files, cores, engine, tuple(rows), *totals, segments=segments)
+    return ClusterPlan(
+        plan.recipe, plan.sample, files, cores, engine, tuple(rows), *totals, segments=segments, tasks=tasks
+    )
 
 
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
@@ -293,15 +309,15 @@ def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
     return row
 
 
-def _engine_row(rows: Sequence[ClusterRow], segments: int, files: int, engine: EngineName) -> ClusterRow:
-    """Return the overhead of starting tasks: one for each file and segment, and those of exchanges."""
+def _engine_row(rows: Sequence[ClusterRow], segments: int, parts: int, engine: EngineName) -> ClusterRow:
+    """Return the overhead of starting tasks: one for each part and segment, and those of exchanges."""
     sent = [row.shuffled for row in rows if row.shuffled.value]
     partition = CONSTANTS["partition_bytes"]
     counts = [
-        files * (segments + len(sent)) + sum(ceil(each / partition) for each in ends)
+        parts * (segments + len(sent)) + sum(ceil(each / partition) for each in ends)
         for ends in zip(*((each.value, each.low, each.high) for each in sent), strict=True)
     ]
-    tasks = Estimate(*counts) if counts else exact(float(files * segments))
+    tasks = Estimate(*counts) if counts else exact(float(parts * segments))
     return ClusterRow(ENGINE, None, _times(tasks, f"{engine}_task_seconds"))
 
 

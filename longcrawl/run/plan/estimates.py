@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, floor, inf, isnan, log2, log10, sqrt
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +31,7 @@ from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing
 from longcrawl.io.structured import is_sealed, load_json, seal
 from longcrawl.kernels.keyed_hash import keyed_hash
-from longcrawl.run.divide import LARGE, MOST, SECTION
+from longcrawl.run.divide import COMPRESSED, LARGE, MOST, SECTION, expected_sections, is_large
 from longcrawl.run.manifest import StageCost
 from longcrawl.run.part import characters, read_gathered
 from longcrawl.sources.files import reading
@@ -58,7 +59,6 @@ TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
 BEGINNING = 8 << 20
 """Bytes that are read of a large compressed file."""
-COMPRESSED = (".gz", ".zst")
 FILES = 200
 """Maximum number of sampled documents with files in ``content``, which are in memory; a PDF has about 1 MB."""
 
@@ -248,7 +248,6 @@ class SampledPart:
     """Size of each document in bytes of ``content``, characters of ``text`` or ``html``, or 1: float64 [documents]."""
     bytes: int | None = None
     """Bytes of its files, also of remote ones that were read whole; None if not known."""
-    files: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +261,11 @@ class Sample:
     """Core seconds before the first documents arrived, for imports and compilation."""
     squares: float
     """Sum of the squares of the sizes of all parts."""
+    source: Source
+    whole: tuple[tuple[Part, int], ...]
+    """Each part of the source before large files are divided, and its size."""
+    times: float = 1.0
+    """Number of times that a run has as many parts as the source."""
 
     @property
     def together(self) -> float:
@@ -284,7 +288,7 @@ class Sample:
                 f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
             )
         share = files / self.parts
-        return replace(self, parts=files, size=self.size * share, squares=self.squares * share)
+        return replace(self, parts=files, size=self.size * share, squares=self.squares * share, times=share)
 
     @property
     def input_bytes(self) -> Estimate | None:
@@ -293,9 +297,43 @@ class Sample:
         return estimate_parts(known, self.drawn) if len(known) == len(self.read) else None
 
     @property
-    def input_files(self) -> float:
-        """The number of files of all parts."""
-        return self.parts * sum(part.files for part in self.read) / len(self.read)
+    def files(self) -> int:
+        """The number of files of documents."""
+        return round(self.times * sum(len(part.each()) for part, _ in self.whole))
+
+    @property
+    def input_files(self) -> int:
+        """The number of files of all parts; those of RedPajama-V2 have three or more for each file of documents."""
+        return round(self.times * sum(len(part.files) for part, _ in self.whole))
+
+    @property
+    def tasks(self) -> int:
+        """The number of parts of a run, with the sections that it is expected to make of large files."""
+        return round(self.times * sum(self._sections))
+
+    @property
+    def longest(self) -> float:
+        """The size of the largest part of a run, as a multiple of their mean."""
+        sizes = np.array([size for _, size in self.whole], np.float64)
+        if sizes.max() == 1:  # not known
+            return float(self.drawn.totals.max() / max(self.drawn.totals.mean(), 1.0))
+        sections = np.array(self._sections)
+        return float((sizes / sections).max() * sections.sum() / sizes.sum())
+
+    @property
+    def undivided(self) -> int:
+        """The number of parts that one process reads each, though they are large or remote files."""
+        given = zip(self.whole, self._sections, strict=True)
+        return sum(
+            sections == 1 and (size >= LARGE or any(map(is_url, part.files))) for (part, size), sections in given
+        )
+
+    @cached_property
+    def _sections(self) -> list[int]:
+        parts, sizes = zip(*self.whole, strict=True)
+        stored = sum(part.size for part in self.read)
+        unpacked = max(sum(part.document_size for part in self.read) / max(stored, 1.0), 1.0)
+        return expected_sections(self.source, parts, sizes, unpacked, self.times)
 
     @property
     def drawn(self) -> Drawn:
@@ -344,7 +382,8 @@ def draw_sample(
         if not choices.is_read(number):
             read.append(_read(source, choices, number, share, seed))
     read.sort(key=lambda part: part.number)
-    return Sample(choices.count, choices.bytes, tuple(read), clock.seconds["start"], choices.squares)
+    totals = choices.count, choices.bytes, tuple(read), clock.seconds["start"], choices.squares
+    return Sample(*totals, source, tuple(zip(parts, choices.sizes, strict=True)))
 
 
 class _Choices:
@@ -357,7 +396,8 @@ class _Choices:
     def __init__(self, source: Source, parts: Sequence[Part], large: str) -> None:
         self._source = source
         known = [source.part_bytes(part) for part in parts]
-        self._sizes = known if all(known) else [1] * len(parts)
+        self.sizes = known if all(known) else [1] * len(parts)
+        """Bytes of each part, or 1 if those of some are unknown."""
         self._places: list[tuple[Part, int, int | None]] = []
         """Each choice: its part, the bytes of that, and the number of a section."""
         self._beginnings = dict[str, float]()
@@ -366,9 +406,9 @@ class _Choices:
         """Number of sections of compressed files after the first."""
         self.squares = 0.0
         """Sum of the squares of the bytes of all choices and of what is out of reach."""
-        for part, size in zip(parts, self._sizes, strict=True):
+        for part, size in zip(parts, self.sizes, strict=True):
             numbers: Sequence[int | None] = [None]
-            if large == "sections" and _is_divided(source, part, size):
+            if large == "sections" and is_large(source, part, size):
                 if not part.name.endswith(COMPRESSED):
                     numbers = range(ceil(size / SECTION))
                 elif len(parts) > 1:
@@ -382,7 +422,7 @@ class _Choices:
     @property
     def bytes(self) -> float:
         """The bytes of all parts, or their number if bytes are unknown."""
-        return float(sum(self._sizes))
+        return float(sum(self.sizes))
 
     @property
     def count(self) -> int:
@@ -428,11 +468,6 @@ class _Choices:
         return number >= len(self._divided[part.name])
 
 
-def _is_divided(source: Source, part: Part, size: int) -> bool:
-    """Return whether a part is one large file of which a plan need not read all."""
-    return size >= LARGE and not part.pieces and len(part.files) == 1 and source.divides(part)
-
-
 def _read(source: Source, choices: _Choices, number: int, most: int, seed: int) -> SampledPart:
     part, size = choices.part(number), choices.size(number)
     name = part.name if part.section is None else f"{part.name}:{part.section.start}"
@@ -450,9 +485,8 @@ def _read(source: Source, choices: _Choices, number: int, most: int, seed: int) 
             count += 1
             letters = total([letters, characters(table)])
     totals = drawing.documents, letters, drawing.size, count, clock.seconds["read"]
-    local = sum(Path(file).stat().st_size for file in part.files if Path(file).is_file())
-    stored = total([local, *(each.bytes for each in fetched)]) if part.files else None
-    return SampledPart(number, size, *totals, *drawing.finish(), stored, len(part.files))
+    stored = total(each.bytes for each in fetched) if fetched else round(size) if size > 1 else part.local_bytes()
+    return SampledPart(number, size, *totals, *drawing.finish(), stored)
 
 
 class _Drawing:

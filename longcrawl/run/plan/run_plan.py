@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.clock import CoreClock
+from longcrawl.core.display import counted
 from longcrawl.core.outputs import Output
 from longcrawl.core.stages import PART, SORT_KEY, Stage, Survey, WithSpans, document_ids
 from longcrawl.errors import RunError
@@ -468,6 +469,14 @@ def sample_recipe(
     return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed, large)
 
 
+def described(sample: Sample, parts: str) -> str:
+    """Describe a sample of some ``parts`` in words, with a remark if a run cannot divide some of its input."""
+    drawn = sum(part.table.num_rows for part in sample.read)
+    whole = counted(sample.undivided, "large or remote file")
+    remark = f"; a run does not divide {whole}, each read by one process" if sample.undivided else ""
+    return f"{drawn:,} documents of {parts}{remark}"
+
+
 class ScaledUp(NamedTuple):
     """Plan with the share of its work that cannot be done part by part."""
 
@@ -485,12 +494,11 @@ def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "gro
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
         rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
         started += sum(one.start for one in measured)
-        drawn = sum(part.table.num_rows for part in sample.read)
-        described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
+        about = described(sample, f"{len(sample.read):,} of {sample.parts:,} parts")
         for label, stage in recipe.stages:
             if stage.train_documents is not None:
-                described += f"; a run trains {label} on at most {stage.train_documents:,} documents"
-        made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
+                about += f"; a run trains {label} on at most {stage.train_documents:,} documents"
+        made = Plan(recipe.name, recipe.digest, about, tuple(rows), None, None)
         if any(table.num_rows for table in left):
             tokens = quantity(left, "n_tokens", sample.drawn)
             amount = rows[-1].documents if tokens is None else scaled.total(tokens)

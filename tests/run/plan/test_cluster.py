@@ -118,7 +118,7 @@ def test_figures_are_those_computed_by_hand():
     assert "small over 1,000 files on 100 cores with the engine shared, estimated from a sample;" in shown
     assert "core-hours: 3.4" in shown
     assert (
-        "wall: 2.41 min (2.4 min to 2.41 min) = all cores 2.02 min + in one task 0.28 s + the longest file 23 s"
+        "wall: 2.41 min (2.4 min to 2.41 min) = all cores 2.02 min + in one task 0.28 s + the longest part 23 s"
         in shown
     )
     assert "shuffled: 2.32 GB" in shown
@@ -205,14 +205,14 @@ def test_cores_without_a_file_do_not_count():
     assert made.busy == 10
     # One segment of 10 tasks of 0.1 s; the longest file is as long as the mean, 100 s.
     assert only(made.wall_hours) == pytest.approx((1001 / 10 + 100) / 3600)
-    assert "30 of 40 cores have no file: take 10 cores or fewer" in str(made)
+    assert "30 of 40 cores have nothing to read: take 10 cores or fewer" in str(made)
     assert made.shuffled == exact(0.0)
 
 
 def test_more_files_have_more_of_what_the_sample_has(recipe):
     plan = lc.plan(recipe, documents=160)
     same = lc.plan_cluster(recipe, documents=160, cores=2)
-    assert (same.files, same.sample) == (4, "160 documents of 4 files")
+    assert (same.files, same.sample) == (4, "160 documents of 4 parts")
     assert [row.documents for row in same.rows[:-1]] == [row.documents for row in plan.rows]
     assert only(same.rows[1].documents) == plan.rows[1].documents.value
     assert only(same.read) == sum(file.stat().st_size for file in Path("texts").iterdir())

@@ -14,6 +14,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import RunError
 from longcrawl.io.structured import seal
+from longcrawl.run import divide
 from longcrawl.run.plan import estimates, run_plan
 
 
@@ -137,8 +138,9 @@ def test_samples_grow_until_they_cost_a_tenth_of_the_run(recipe, monkeypatch):
 
 
 def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
-    for name, value in {"LARGE": 1 << 12, "SECTION": 1 << 12}.items():
-        monkeypatch.setattr(estimates, name, value)
+    for name in ("LARGE", "SECTION"):
+        monkeypatch.setattr(divide, name, 1 << 12)
+    monkeypatch.setattr(estimates, "SECTION", 1 << 12)
     lines = [json.dumps({"id": f"more-{number}", "text": "ebb and flow " * 20}) for number in range(200)]
     (tmp_path / "texts" / "large.jsonl").write_text("\n".join(lines))
     made = lc.plan(recipe, parts=4, documents=40)
@@ -146,12 +148,22 @@ def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
     assert 360 in made.rows[0].documents
     whole = lc.plan(recipe, parts=40, documents=4000)
     assert whole.rows[0].documents.value == 360
+    cluster = lc.plan_cluster(recipe, cores=1000, parts=40, documents=4000)
+    assert (cluster.files, cluster.input_files, cluster.busy) == (5, 5, cluster.tasks)
+    assert cluster.read.value == pytest.approx(sum(file.stat().st_size for file in Path("texts").iterdir()))
+    source = lc.load_recipe(recipe).source
+    parts = source.splits()["train"]
+    tasks = divide.divide_tasks(tmp_path / "work", source, parts, [part.local_bytes() for part in parts])
+    divided, _, _ = divide.divided_parts(parts, tasks, [divide.divide(task) for task in tasks])
+    assert cluster.tasks == pytest.approx(len(divided), rel=0.1)
+    many = lc.plan_cluster(recipe, files=50, cores=1000, parts=5, documents=40)
+    assert (many.files, many.tasks) == (50, pytest.approx(10 * len(divided), rel=0.1))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gz", "zst"])
 def test_large_compressed_files_are_read_to_their_first_bytes(recipe, tmp_path, monkeypatch, compress):
-    for name, value in {"LARGE": 1 << 17, "BEGINNING": 1 << 17}.items():
-        monkeypatch.setattr(estimates, name, value)
+    monkeypatch.setattr(divide, "LARGE", 1 << 17)
+    monkeypatch.setattr(estimates, "BEGINNING", 1 << 17)
     chance, ending = np.random.default_rng(0), "gz" if compress is gzip.compress else "zst"
     for file in range(3):
         texts = [" ".join(map(str, chance.integers(0, 1 << 30, 30))) for _ in range(1500)]
