@@ -64,26 +64,33 @@ class Costs:
     def __init__(self, sample: Sample) -> None:
         self.sizes, self.together = np.concatenate(sample.drawn.document_sizes), sample.together
         self.read = [max(part.table.num_rows, 1) for part in sample.read]
+        self._starts = np.cumsum([0, *(part.table.num_rows for part in sample.read)])
+        """Row of the first document of each part, and the number of all."""
         self.seconds, self.disk, self.waited = np.zeros((3, len(self.sizes)))
         """``waited`` is the share of ``seconds`` for work that is done once for all parts, while they wait."""
         self._nothing: float | None = None
         """Core seconds of the stage for a table without documents."""
 
-    def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
-        """Run a stage on the documents of the part at ``place``, measure it and return the kept documents."""
+    def run(self, label: str, stage: Stage, tables: Mapping[int, pa.Table]) -> dict[int, pa.Table]:
+        """Run a stage on the documents of parts, by place, measure it and return the kept documents of each.
+
+        Documents of different parts go through the stage in one call, which would otherwise cost more than small parts.
+        """
         if self._nothing is None:
-            _, self._nothing = _timed(label, stage, table.slice(0, 0))
-        nothing = self._nothing
-        each, left = nothing / self._kept_together(place, table), []
-        for _, rows, batch in self._batches(table, BATCH):
+            _, self._nothing = _timed(label, stage, next(iter(tables.values())).slice(0, 0))
+        for place, table in tables.items():
+            self.seconds[table[ROW].to_numpy()] += self._nothing / self._kept_together(place, table)
+        left = []
+        for _, rows, batch in self._batches(pa.concat_tables(tables.values()), BATCH):
             documents, seconds = _timed(label, stage, batch)
             left.append(documents)
-            self._add(self.seconds, rows, max(seconds - nothing, 0.0))
-            self.seconds[rows] += each
+            self._add(self.seconds, rows, max(seconds - self._nothing, 0.0))
         documents = pa.concat_tables(left)
         if ROW not in documents.column_names:
             raise RunError(f"stage {label!r} drops columns that it does not know, so its documents cannot be planned")
-        return documents.sort_by(ROW).combine_chunks()
+        documents = documents.sort_by(ROW).combine_chunks()
+        bounds = np.searchsorted(documents[ROW].to_numpy(), self._starts).tolist()
+        return {place: documents.slice(bounds[place], bounds[place + 1] - bounds[place]) for place in tables}
 
     def add(self, other: "Costs") -> None:
         """Add the costs of another step of the same stage."""
@@ -276,8 +283,8 @@ class _Walk:
         else:
             place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
             with clock.measure("start"):
-                Costs(self.sample).run(label, stage, place, tables[place].slice(0, FIRST))
-            passed, left = self._warm(lambda cost: [cost.run(label, stage, *each) for each in enumerate(tables)])
+                Costs(self.sample).run(label, stage, {place: tables[place].slice(0, FIRST)})
+            passed, left = self._warm(lambda cost: list(cost.run(label, stage, dict(enumerate(tables))).values()))
         cost.add(passed)
         self.applied.append(stage)
         there, letters = _at(left, self.drawn), quantity(left, "text", self.drawn)
@@ -343,8 +350,8 @@ class _Walk:
                 with tempfile.TemporaryDirectory() as folder:
                     with cost.shared(together, Path(folder), by_size=True):
                         edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))
-                    for place in group:
-                        left[place] = cost.run(label, edit, place, tables[place])
+                    for place, documents in cost.run(label, edit, dict(zip(group, together, strict=True))).items():
+                        left[place] = documents
             else:
                 within = survey.within_parts
                 asked = [sketches[place] if within else self._with_part(sketches[place], place) for place in group]
