@@ -9,7 +9,7 @@ import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -76,9 +76,7 @@ class Installed(Source):
 
             return sum(map(len, topics.values()))
         found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
-        rows = filter(None, csv.reader((found.read_text("RECORD") or "").splitlines()))
-        likely = ((row[0], row[-1]) for row in rows if row[0].endswith(_ENDINGS) or "-info/" in row[0])
-        sizes = (size for name, size in likely if _is_document(importlib.metadata.PackagePath(name)))
+        sizes = (size for _, size in _recorded(found.read_text("RECORD") or ""))
         return len(found.read_text("METADATA") or "") + sum(int(size) for size in sizes if size.isdecimal())
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
@@ -91,8 +89,9 @@ class Installed(Source):
             source = f"{PYTHON}=={platform.python_version()}"
         else:
             found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
-            documents, url = _documents(part.name, found, bad_files), _home_page(found)
-            source = f"{part.name}=={found.version}"
+            metadata = found.metadata
+            documents, url = _documents(part.name, found, metadata, bad_files), _home_page(metadata)
+            source = f"{part.name}=={metadata['Version']}"
         columns: list[list[str | None]] = [list(documents), list(documents.values())]
         columns += [[value] * len(documents) for value in (url, None, source, "en")]
         if documents:
@@ -117,20 +116,30 @@ def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _home_page(distribution: importlib.metadata.Distribution) -> str | None:
-    links = distribution.metadata.get_all("Project-URL") or []
+def _home_page(metadata: importlib.metadata.PackageMetadata) -> str | None:
+    links = metadata.get_all("Project-URL") or []
     named = [link.partition(",")[2].strip() for link in links if link.lower().startswith("home")]
-    return next(iter([*distribution.metadata.get_all("Home-page", []), *named]), None)
+    return next(iter([*metadata.get_all("Home-page", []), *named]), None)
 
 
-def _documents(package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles) -> dict[str, str]:
+def _documents(
+    package: str,
+    distribution: importlib.metadata.Distribution,
+    metadata: importlib.metadata.PackageMetadata,
+    bad_files: BadFiles,
+) -> dict[str, str]:
     documents = {}
-    description = str(distribution.metadata.json.get("description") or "").strip()
+    description = str(next(iter(metadata.get_all("Description", [])), "")).strip()
     if description and description != "UNKNOWN":
         documents[f"{package}/METADATA"] = description
-    for recorded in _recorded(distribution):
-        if not _is_document(recorded):
-            continue
+    record = distribution.read_text("RECORD")
+    # From Python 3.13 on, ``files`` omits those that are missing.
+    files = (
+        [path for path, _ in _recorded(record)]
+        if record is not None
+        else filter(_is_document, distribution.files or ())
+    )
+    for recorded in files:
         # Drop steps upward, and the version in the name of a metadata folder.
         steps = [_METADATA_FOLDER.sub(r"\1-info", step) for step in recorded.parts if step != ".."]
         name = "/".join([package, *steps])
@@ -146,12 +155,13 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
     return dict(sorted(documents.items()))
 
 
-def _recorded(distribution: importlib.metadata.Distribution) -> Iterable[importlib.metadata.PackagePath]:
-    """Return the recorded files of a distribution; from Python 3.13 on, ``files`` omits those that are missing."""
-    record = distribution.read_text("RECORD")
-    if record is None:
-        return distribution.files or ()
-    return [importlib.metadata.PackagePath(row[0]) for row in csv.reader(record.splitlines()) if row]
+def _recorded(record: str) -> Iterator[tuple[importlib.metadata.PackagePath, str]]:
+    """Yield the path and size of each document in a RECORD."""
+    for row in csv.reader(record.splitlines()):
+        if row and (row[0].endswith(_ENDINGS) or "-info/" in row[0]):
+            path = importlib.metadata.PackagePath(row[0])
+            if _is_document(path):
+                yield path, row[-1]
 
 
 def _is_document(path: importlib.metadata.PackagePath) -> bool:
