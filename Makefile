@@ -11,6 +11,7 @@ lint:
 	ruff check .
 	ruff format --check .
 	$(MAKE) --no-print-directory types
+	pytest -m slow tests/repository/test_layers.py tests/repository/test_prose.py
 
 types:
 	mypy -p longcrawl

@@ -37,6 +37,9 @@ ORDER = (
 ALONE = dict.fromkeys(("_lazy", "_version", "urls"), "errors") | {"__main__": "cli"}
 """Modules at the top, and the package with which they stand; every package may import those beside errors."""
 
+pytestmark = pytest.mark.slow
+"""Reads all modules for seconds; `make lint` runs it."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def without_collections() -> Iterator[None]:

@@ -3,6 +3,9 @@
 import prose
 import pytest
 
+pytestmark = pytest.mark.slow
+"""Reads all files for two seconds; `make lint` runs it."""
+
 MOST = {
     "headless 'What …' at the start of a docstring": 60,
     "fronted 'Of / By / Whose …'": 18,
