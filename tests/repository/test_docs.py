@@ -10,7 +10,6 @@ import importlib.util
 import itertools
 import json
 import os
-import pkgutil
 import re
 import shlex
 import shutil
@@ -58,10 +57,11 @@ stages: [{min_chars: {n: 99}}, {tokenize: {tokenizer: trained, vocabulary_size: 
 outputs: {rectangle: {}}
 """
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.")
-    if not module.name.endswith("__main__")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "longcrawl").rglob("*.py")
+    if ">>> " in path.read_text("utf-8")
 )
+"""Modules with examples."""
 
 
 class Block(NamedTuple):
