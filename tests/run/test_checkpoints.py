@@ -69,7 +69,8 @@ def interrupted(monkeypatch):
     return run_up_to, tables_of
 
 
-@pytest.mark.parametrize("table", [1, 2, 9, GROUPS + 1, GROUPS + 6])
+@pytest.mark.variants
+@pytest.mark.parametrize("table", [GROUPS + 6, 1, 2, 9, GROUPS + 1])
 def test_an_interrupted_part_goes_on_after_its_checkpoints(
     recipe, tmp_path, often, interrupted, table, directory_digest
 ):

@@ -43,6 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_starts_one_helper_and_ends_it(tmp_path):
     ((process, code),) = run(tmp_path / "helped")
     assert code is not None

@@ -99,9 +99,10 @@ class Stopped(Local):
 LEFT = [0]
 
 
-def test_every_engine_gives_the_files_of_one_process(tmp_path, divided, directory_digest):
+@pytest.mark.parametrize("several", [Local(2), pytest.param(Shared(), marks=pytest.mark.slow)], ids=["local", "shared"])
+def test_every_engine_gives_the_files_of_one_process(tmp_path, divided, directory_digest, several):
     """The contract for all kinds of files; Spark and object stores have tests of their own."""
-    engines = {"one": Local(), "two": Local(2), "shared": Shared()}
+    engines = {"one": Local(), "several": several}
     for name, engine in engines.items():
         for chosen in divided.recipes(tmp_path):
             lc.run(chosen, tmp_path / name / chosen.stem, engine=engine)
@@ -187,7 +188,7 @@ def test_a_damaged_list_of_sections_is_made_again(folder, tmp_path, small, direc
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [lambda file: file.write_bytes(b"harm"), lambda file: file.unlink()])
 def test_the_damaged_lines_of_a_section_are_decompressed_again(folder, tmp_path, small, harm, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
@@ -223,6 +224,7 @@ def test_of_many_files_the_compressed_ones_are_whole(folder, tmp_path, small, mo
         assert [task.part.name[0] for task in tasks] == list(names)
 
 
+@pytest.mark.slow
 def test_progress_shows_that_remote_files_are_not_divided(folder, tmp_path, small, web_server, capsys):
     url = web_server(folder)
     chosen = recipe(

@@ -72,6 +72,7 @@ def manifest_of(out: Path) -> dict:
     return json.loads((out / "manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_manifest_names_the_bytes_that_were_read(raw, tmp_path):
     lc.run(write_recipe(tmp_path, data_dir=str(raw)), tmp_path / "out", 2)
     entries = manifest_of(tmp_path / "out")["inputs"]
@@ -99,6 +100,7 @@ def test_inputs_of_a_manifest_are_objects_with_a_file(raw, tmp_path):
             check_manifest(dict(manifest, inputs=wrong), tmp_path / "manifest.json")
 
 
+@pytest.mark.slow
 def test_a_file_replaced_after_it_was_read_ends_the_run_with_its_name(raw, tmp_path, monkeypatch):
     recipe, out, read = write_recipe(tmp_path, data_dir=str(raw)), tmp_path / "out", Text.read
     before = (raw / "a.jsonl").read_bytes()

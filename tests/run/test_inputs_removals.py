@@ -85,9 +85,12 @@ def test_documents_in_many_tasks_give_the_same_files(
     "stage",
     [
         lc.dedup.ExactDocuments(),
-        lc.dedup.Urls(),
+        pytest.param(lc.dedup.Urls(), marks=pytest.mark.slow),
         lc.dedup.MinHash(bands=4, rows=2, unit="word", keep="first"),
-        lc.dedup.MinHash(bands=4, rows=2, unit="word", keep="first", verify=0.9, linkage="star"),
+        pytest.param(
+            lc.dedup.MinHash(bands=4, rows=2, unit="word", keep="first", verify=0.9, linkage="star"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["exact", "urls", "linked", "star"],
 )
@@ -272,7 +275,7 @@ def run_stages(files: list[Path], out: Path, stages: list, parts: int = 1, **opt
     return {name for file in (out / "parquet").glob("*.parquet") for name in pq.read_table(file)["id"].to_pylist()}
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stages",
     [

@@ -585,6 +585,7 @@ def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchange
     assert directory_digest(out) == directory_digest(tmp_path / "unstopped")
 
 
+@pytest.mark.slow
 def test_a_data_file_that_changes_under_a_run_is_refused_in_the_end(listed, tmp_path, monkeypatch):
     words, recipe = listed
     fit = lc.tokens.Tokenize.fit
@@ -675,6 +676,7 @@ def test_a_crawl_with_the_same_stages_writes_the_same_rectangle(source, whole, t
     assert crawl.ledger.sort_by("id").to_pylist() == ledger.to_pylist()
 
 
+@pytest.mark.slow
 def test_without_shuffle_rows_are_in_the_order_of_the_parts(source, tmp_path):
     recipe = write_recipe(
         tmp_path / "tiny.yaml", {"data_dir": str(source)}, [each for each in STAGES if each != "shuffle"], heldout=2
@@ -800,6 +802,7 @@ def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path, direct
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
 
+@pytest.mark.slow
 def test_nothing_held_out_makes_no_second_split(source, tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, heldout=0)
     summary = lc.run(recipe, tmp_path / "out")
@@ -870,7 +873,7 @@ def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broke
     assert lc.funnel(tmp_path / "out").documents == 2 * DOCUMENTS
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "error"])
 def test_what_was_made_of_data_whose_checksum_is_wrong_is_made_again(tmp_path, monkeypatch, directory_digest, policy):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (3000,))

@@ -264,6 +264,7 @@ def test_a_link_in_the_folder_of_a_run_is_refused_and_left_alone(recipe, tmp_pat
     assert [path.name for path in out.iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_trained_tokenizer_that_rots_is_trained_again(recipe, tmp_path, monkeypatch, directory_digest):
     """A letter of it that changed between training and use gave other tokens, and nobody was told."""
     spec = yaml.safe_load(recipe.read_text())

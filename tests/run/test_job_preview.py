@@ -40,6 +40,7 @@ def test_a_dry_run_finds_what_a_run_would_miss(texts, tmp_path):
         preview_run("mine.yaml", "mine", [*TRAINED, "source.data_files=none/*.jsonl"])
 
 
+@pytest.mark.slow
 def test_a_dry_run_misses_a_file_as_the_run_does(texts, tmp_path):
     CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
     link = tmp_path / "link.jsonl"

@@ -124,6 +124,7 @@ def tasks_of(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, Callable[[], 
         yield marker, partial(segments.write_file, writer, spill, target, (what, marker))
 
 
+@pytest.mark.variants
 def test_two_attempts_at_a_task_with_one_process_id_publish_the_same_whole_files(recipe, tmp_path):
     """Names with the process id gave two attempts one file: one lost it, and the other's was published half-written."""
     once, twice = tmp_path / "once", tmp_path / "twice"
@@ -141,6 +142,7 @@ def test_two_attempts_at_a_task_with_one_process_id_publish_the_same_whole_files
     assert {"ledger/00-00000.parquet", "edits/00-00000.parquet", "work/spill/00000.arrow"} <= contents(twice).keys()
 
 
+@pytest.mark.variants
 def test_an_attempt_that_ends_early_takes_nothing_that_another_has_published(recipe, tmp_path, monkeypatch):
     """It removed the ledger as it began, and the index of a shard before its own came."""
     for _, task in tasks_of(recipe, tmp_path):

@@ -127,6 +127,7 @@ def test_a_file_that_is_there_twice_stops_a_run_before_its_first_stage(tmp_path,
     assert sorted(kept(tmp_path / "out")) == [f"<urn:{name}>" if kind == "warc" else name for name in "abc"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", WRITERS)
 def test_one_record_in_two_files_stops_a_run(tmp_path, kind):
     WRITERS[kind](tmp_path / f"in/a.{kind}", documents("a", "b", "c"))
@@ -186,6 +187,7 @@ def test_the_first_document_of_an_id_is_kept_and_the_others_are_accounted_for(th
     assert lc.verify(out).problems == ()
 
 
+@pytest.mark.slow
 def test_what_becomes_of_the_first_document_does_not_bring_another_one_back(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", documents("x", text="short") + documents("a"))
     write_jsonl(tmp_path / "in/b.jsonl", documents("x", "b"))
@@ -201,6 +203,7 @@ def test_what_becomes_of_the_first_document_does_not_bring_another_one_back(tmp_
     assert "duplicate_ids" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_ids_of_redpajama_v2_are_its_own_so_the_same_file_twice_is_no_error(tmp_path, make_release):
     texts = ["The text of one.", "The text of two."]
     make_release(tmp_path / "release", {"2023-06/0000/en_head": texts, "2023-06/0001/en_head": texts})
@@ -212,6 +215,7 @@ def test_ids_of_redpajama_v2_are_its_own_so_the_same_file_twice_is_no_error(tmp_
     assert kept(tmp_path / "first") == kept(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_records_that_are_no_documents_may_share_ids(tmp_path):
     write_warc(tmp_path / "in/a.warc", documents("a")).write_bytes(
         (tmp_path / "in/a.warc").read_bytes() + write_warc(tmp_path / "gone", documents("x"), 404).read_bytes()
@@ -322,7 +326,7 @@ def stop_in_the_middle(recipe: Path, out: Path, *overrides: str) -> None:
             lc.run(recipe, out, 1, overrides)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["kept.json", "00001.parquet"])
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
 def test_a_list_of_ids_that_is_damaged_is_made_again(three, tmp_path, kind, harm):
@@ -443,6 +447,7 @@ def test_damaged_records_are_reported_once_and_shift_no_rows(tmp_path):
     assert next(iter(summary.funnel)).removed == 2
 
 
+@pytest.mark.slow
 def test_hits_of_a_url_filter_count_no_document_that_was_left_out(tmp_path):
     rows = [{"id": name, "text": "Some text.", "url": f"http://{name}.example/porn"} for name in "ab"]
     write_jsonl(tmp_path / "in/a.jsonl", [*rows, *documents("c")])

@@ -70,6 +70,7 @@ def read_half(marker: Path) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("engine", [Local(), Local(2), Shared()], ids=["alone", "processes", "shared"])
 def test_progress_includes_what_running_tasks_have_read(tmp_path, capsys, monkeypatch, engine):
     markers = [tmp_path / f"{number}.json" for number in range(3)]

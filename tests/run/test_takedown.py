@@ -241,7 +241,7 @@ def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, se
 
 
 def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcrawl):
-    run = run_of("gpt-simple")
+    run = run_of("rectangle")
     (tmp_path / "domains.txt").write_text("\ufeff*.Gone.example\nmünchen.example\n")
     done = longcrawl(
         "takedown", run, "--domains", tmp_path / "domains.txt", "--out", tmp_path / "one", "--asked", "2026-01-01"

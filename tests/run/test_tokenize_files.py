@@ -126,6 +126,7 @@ def test_a_source_of_another_kind():
     assert (recipe.source.name, recipe.output.name) == ("warc", "megatron")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["a.warc.gz", ""])
 def test_web_archives_with_html_are_refused(tmp_path, name):
     lc.samples.write_archive(tmp_path / "crawl")

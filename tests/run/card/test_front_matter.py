@@ -396,6 +396,7 @@ def test_shipped_recipes_name_no_path_of_a_machine(name):
     assert local_paths(lc.load_recipe(name).as_dict()) == {}
 
 
+@pytest.mark.slow
 def test_the_python_on_the_card_runs_in_the_folder(run_folder, python, monkeypatch):
     text = (run_folder / "README.md").read_text()
     local = text.replace("hf://datasets/user/name/", "").replace('"user/name"', f'"{run_folder}"')

@@ -292,6 +292,7 @@ def without(manifest: dict, path: tuple[str, ...]) -> dict:
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["parquet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rectangle", "composed", "gpt-simple"))],
@@ -507,6 +508,7 @@ def test_what_only_a_card_finds_odd_is_a_sentence_too(run_folder):
             lc.card(run_folder)
 
 
+@pytest.mark.slow
 def test_the_card_is_pushed_with_its_pictures(run_folder, hub):
     drawn = lc.card(run_folder, plots=True).pictures
     lc.push(run_folder, "me/pictures", "private")

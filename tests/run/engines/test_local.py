@@ -103,8 +103,9 @@ def rejected(_, tables):
     raise RunError(f"{len(list(tables))} tables are too many")
 
 
-@pytest.mark.parametrize("num_proc", [1, 2])
-@pytest.mark.parametrize("tasks", [[], [0], [1], [7, 0, 10, 3]])
+@pytest.mark.variants
+@pytest.mark.parametrize("num_proc", [2, 1])
+@pytest.mark.parametrize("tasks", [[7, 0, 10, 3], [], [0], [1]])
 def test_an_exchange_brings_the_rows_of_all_tasks_together(tmp_path, num_proc, tasks):
     step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
     assert step.waiting() == [0, 1, 2, 3]

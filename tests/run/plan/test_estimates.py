@@ -44,7 +44,8 @@ def _lengths(chance, parts=6):
     return [chance.lognormal(6, 1.5, chance.integers(150, 250)).astype(int) + 1 for _ in range(parts)]
 
 
-@pytest.mark.parametrize("parts", [6, 4])
+@pytest.mark.variants
+@pytest.mark.parametrize("parts", [4, 6])
 def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
     made = _lengths(np.random.default_rng(0))
     everything = np.concatenate(made)
@@ -71,6 +72,7 @@ FEW_HAVE_MOST = [np.full(count, 100) for count in [100, 90, 60, *[2] * 57]]
 OF_LONGER_TEXTS = [np.full(count, 2000) for count in [20, 10, 5]] + [np.full(1 + part % 7, 200) for part in range(57)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("made", "known_bytes"), [(FEW_HAVE_MOST, False), (OF_LONGER_TEXTS, True)])
 def test_a_few_large_parts_are_allowed_for(made, known_bytes):
     truth, found = sum(map(len, made)), []

@@ -48,6 +48,7 @@ def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
     assert "the plan's intervals hold" in str(summary)
 
 
+@pytest.mark.slow
 def test_more_of_small_parts_are_read_until_there_are_documents(recipe):
     assert lc.plan(recipe, parts=2, documents=100).sample == "160 documents of 4 of 4 parts"
     held_out = ["outputs.gpt-simple.heldout=30"]
@@ -63,6 +64,7 @@ def test_costs_are_known_of_any_number_of_processes(recipe):
     assert lc.run(recipe, "out").costs == {}
 
 
+@pytest.mark.slow
 def test_a_plan_of_some_parts_and_documents(recipe):
     made = lc.plan(recipe, parts=3, documents=60, seed=1)
     assert made.sample == "60 documents of 3 of 4 parts"
@@ -160,6 +162,7 @@ def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
     assert (many.files, many.tasks) == (50, pytest.approx(10 * len(divided), rel=0.1))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gz", "zst"])
 def test_large_compressed_files_are_read_to_their_first_bytes(recipe, tmp_path, monkeypatch, compress):
     monkeypatch.setattr(divide, "LARGE", 1 << 17)
