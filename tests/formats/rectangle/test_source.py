@@ -79,6 +79,7 @@ def test_the_original_layout_is_read_and_a_missing_chunk_is_not_zeros(tmp_path):
     assert (read(kept) == tokens[[0, 1, 2, 3, 8, 9]]).all()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("way", ["load_dataset", "two processes", "streaming", "open"])
 def test_a_changed_chunk_is_a_corruption_error_that_does_not_advise_to_skip(ours, way, tmp_path):
     folder, _ = ours

@@ -290,6 +290,7 @@ def test_pickled_after_reading(tmp_path, write, engine):
     np.testing.assert_array_equal(read_all(copy), tokens)
 
 
+@pytest.mark.variants
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
 @both_engines
 def test_usable_after_a_fork(tmp_path, engine):

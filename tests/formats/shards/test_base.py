@@ -31,6 +31,10 @@ NAMES = {
 }
 INT32 = ("levanter", "litdata", "mds", "megatron")
 EVERY = pytest.mark.parametrize("name", NAMES)
+SHARED = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if place else ()) for place, name in enumerate(NAMES)]
+)
+"""Every format, for what all of them inherit: one is enough in `make test`."""
 DOCUMENTS = st.lists(st.lists(st.integers(0, END - 1), max_size=9), min_size=1, max_size=12)
 
 
@@ -182,7 +186,7 @@ def test_tokens_are_mapped_to_memory(token_table, tmp_path, name):
     assert isinstance(FORMATS[name].open(tmp_path / NAMES[name]).tokens, np.memmap)
 
 
-@EVERY
+@SHARED
 @pytest.mark.parametrize("verb", ["open", "verify", "write"])
 def test_a_setting_that_there_is_not_is_one_sentence(token_table, sentence_of, tmp_path, name, verb):
     given_ones = [[token_table([[1]])], tmp_path / NAMES[name]] if verb == "write" else [tmp_path / NAMES[name]]
@@ -255,7 +259,7 @@ def test_documents_that_stop_in_the_middle_leave_the_old_shard(token_table, tmp_
     assert {file: file.read_bytes() for file in files_in(tmp_path)} == before
 
 
-@EVERY
+@SHARED
 @pytest.mark.usefixtures("no_partial_files")
 def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_path, name):
     path = tmp_path / NAMES[name]
@@ -264,7 +268,7 @@ def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_pat
     assert documents_in(FORMATS[name].open(path, **reading(name))) == [[7, END]]
 
 
-@EVERY
+@SHARED
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
@@ -311,7 +315,7 @@ def test_a_table_without_tokens_is_one_sentence(sentence_of, tmp_path, name):
     assert "tokens" in sentence_of(StageError, FORMATS[name].write, [pa.table({"text": ["a"]})], path, end_of_text=END)
 
 
-@EVERY
+@SHARED
 def test_one_table_is_taken_and_rows_are_refused(token_table, documents_in, sentence_of, tmp_path, name):
     path = tmp_path / NAMES[name]
     FORMATS[name].write(token_table([[1], [2]]), path, end_of_text=END)
@@ -320,7 +324,7 @@ def test_one_table_is_taken_and_rows_are_refused(token_table, documents_in, sent
     assert "documents must be Arrow tables, not a dict: pass data.with_format('arrow').iter(1000)" in said
 
 
-@EVERY
+@SHARED
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -352,7 +356,7 @@ def test_tokens_of_other_kinds_of_lists_are_taken(documents_in, tmp_path, name):
         assert shard.tokens.dtype == np.uint32
 
 
-@EVERY
+@SHARED
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(END + 1, "uint16"), (1 << 16, "uint16"), ((1 << 16) + 1, "uint32")])
 @pytest.mark.parametrize("kind", ["uint16", "int32", "int64"])
 def test_the_vocabulary_says_how_wide_a_token_is_whatever_the_column(
@@ -368,7 +372,7 @@ def test_the_vocabulary_says_how_wide_a_token_is_whatever_the_column(
     assert shard.tokens.tolist() == [1, 2, END, 3, END]
 
 
-@EVERY
+@SHARED
 @pytest.mark.parametrize("check", ["everything", "ends", "sizes"])
 def test_ids_are_bounded_by_a_vocabulary_that_is_named(token_table, sentence_of, tmp_path, name, check):
     path = tmp_path / NAMES[name]

@@ -67,7 +67,13 @@ def recipe_of(path: Path, *arguments, **settings) -> Path:
 WINDOWS = dict.fromkeys(NAMES) | {"gpt-simple": (64, 16), "datatrove": (64, 16), "mds": (64, 0), "megatron": (64, 0)}
 
 
-@pytest.fixture(scope="module", params=NAMES)
+RUN = ("datatrove", "gpt-simple", "megatron")
+"""Formats of which `make test` looks at a whole run; each has a test file of its own."""
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=() if name in RUN else pytest.mark.slow) for name in NAMES]
+)
 def run_folder(request, tmp_path_factory, source, tokenizer) -> Path:
     folder = tmp_path_factory.mktemp("run")
     made = recipe_of(folder / "r.yaml", source, tokenizer, request.param, WINDOWS[request.param], heldout=0.1)
