@@ -79,14 +79,16 @@ MADE = {
     "windows": lc.tokens.Windows(2),
 }
 FORMATS = [None, "arrow", "numpy", "pandas", "polars", "torch"]
+ONE_OF_EACH = ("min_words", "roll", "exact_documents")
+OF_MODELS = ("attention_dependency", "information_gain")
 CALLS = [
     pytest.param(
-        name, form, marks=() if form is None or name in ("min_words", "roll", "exact_documents") else pytest.mark.slow
+        name, form, marks=() if name in ONE_OF_EACH or (form is None and name not in OF_MODELS) else pytest.mark.slow
     )
     for name in sorted(MADE)
     for form in FORMATS
 ]
-"""Every stage by rows, and one of each kind in every format; the others are slow."""
+"""Every stage by rows, and one of each kind in every format; the others are slow, as are models of seconds."""
 
 
 @pytest.fixture(scope="module")

@@ -298,6 +298,7 @@ def test_documents_of_unlike_size_are_not_linked():
     assert pairs(both) == {"0000003": "0000001"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verify", "linkage", "different"),
     [

@@ -173,6 +173,7 @@ def test_the_files_of_an_index_are_read_whole_by_one_task(tmp_path, monkeypatch)
         exchange(survey, found, tmp_path / "work-2", Local(2))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("engine", [Local(), Local(2)])
 def test_signatures_of_a_release_are_exchanged_too(engine, tmp_path):
     bands = [[bytes([number % 3] * 52)] + [bytes([band, number % 5] * 26) for band in range(8)] for number in range(30)]

@@ -435,6 +435,7 @@ def resolve_long_texts(words):
     assert counts[0] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_text_of_a_million_words():
     resolve_long_texts(1_000_000)
 

@@ -203,7 +203,11 @@ LEFT = {
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
-    "mark", ["\u00ad", "\u180e", "\u200b", "\u200c", "\u200d", "\u2060", "\u2063", "\ufeff", "\ufe0f"]
+    "mark",
+    [
+        "\u00ad",
+        *(pytest.param(mark, marks=pytest.mark.slow) for mark in "\u180e\u200b\u200c\u200d\u2060\u2063\ufeff\ufe0f"),
+    ],
 )
 def test_characters_that_show_nothing_hide_no_copy_and_stay_in_other_texts(stage, mark):
     copy = PLAIN_COPY.replace("e", f"{mark}e{mark}").replace("The", f"{mark}The")

@@ -308,6 +308,7 @@ def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, mo
     assert os.getpid() not in found
 
 
+@pytest.mark.slow
 def test_a_run_with_another_model_is_refused(tiny_models, tmp_path, monkeypatch):
     model = tmp_path / "model"
     for each in tiny_models.tiny():

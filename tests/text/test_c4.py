@@ -454,6 +454,7 @@ def test_lines_and_documents_of_any_size_end_soon():
     assert [check.passes.to_pylist() for check in checks] == [[True, True], [True, False], [True, False]]
 
 
+@pytest.mark.slow
 def test_what_has_passed_once_passes_again(real_data):
     table = pa.table({"text": read_pages(real_data)})
     stage = lc.text.C4Quality()

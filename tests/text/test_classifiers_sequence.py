@@ -152,6 +152,7 @@ def test_the_best_label_must_be_one_to_keep(saved):
     assert crawl.data["id"] == [f"d{number}" for number in range(9) if labels[number] in ("Low", "High")]
 
 
+@pytest.mark.slow
 def test_a_run_decides_as_a_crawl_does(saved, run_stages):
     contents = {f"d{seed}": "".join(random.Random(seed).choices("abc de", k=300)) for seed in range(8)}
     settings = {"model": saved["labels"], "label": ["High", "Low"], "top_fraction": {"High": 0.5}, "device": "cpu"}

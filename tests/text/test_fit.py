@@ -212,6 +212,7 @@ def test_nothing_fitted_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_shipped_table_keeps_what_its_comment_says(real_data):
     """At least nine in ten documents of 50 words; English fields drop most that are not English."""
     release = str(real_data / "rpv2")

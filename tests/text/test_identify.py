@@ -432,6 +432,7 @@ def test_all_ways_to_use_the_stage_agree():
     )
 
 
+@pytest.mark.slow
 def test_a_run_decides_as_a_crawl_does(run_stages):
     longer = {name: " ".join([text] * 20) for name, text in SPOKEN.items()} | {"none": NO_LANGUAGE, "blank": " \n "}
     stages = {"identify_language": {"languages": {"fr": 1.0, "el": None}}}, {"language": {"keep": ["en", "de", "fr"]}}

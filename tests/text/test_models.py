@@ -341,6 +341,7 @@ def test_without_torch_it_says_what_to_install(folder):
     assert """StageError: the model 'm' needs torch: pip install "longcrawl[torch]\"""" in ended.stderr
 
 
+@pytest.mark.slow
 def test_importing_longcrawl_imports_neither_torch_nor_transformers():
     code = "import sys, longcrawl.text.models; sys.exit({'torch', 'transformers'} & sys.modules.keys() and 1 or 0)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -255,6 +255,7 @@ def test_a_long_word_has_the_ids_of_tiktoken(engines, run):
         assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
 
 
+@pytest.mark.slow
 def test_a_long_word_of_chance_has_the_ids_of_tiktoken(engines):
     ours, peer = engines[GPT2_PATTERN]
     chance = random.Random(1)  # as above

@@ -248,6 +248,7 @@ def process_tree_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
+@pytest.mark.slow
 def test_counted_seconds_are_those_of_living_ended_and_killed_workers(engine):
     """Only the 0.09 seconds of the waiting process were counted once, not the child's 2.65."""
     burn = (

@@ -280,6 +280,7 @@ def texts_of(source: str) -> list[str | None]:
     return outcomes(table(source), extraction("resiliparse"))
 
 
+@pytest.mark.slow
 def test_it_works_in_daemonic_and_in_forked_workers_of_a_pool():
     sources = [page(*STORY, f"Page {number}.") for number in range(6)]
     expected = [texts_of(each) for each in sources]

@@ -71,6 +71,7 @@ def test_every_expression_selects_what_it_does_as_it_comes(nodes):
         assert hastened(each)(tree) == each(tree), each.path
 
 
+@pytest.mark.slow
 def test_what_differs_by_name_alone_is_remembered_apart():
     """Each expression twice over one tree, in which every name has the same attributes."""
     for value in WORDS:
