@@ -169,7 +169,11 @@ finally:
 """
 
 
-@pytest.mark.parametrize("verb", ["funnel texts", "why texts d1", "verify texts", "stages", "sources", "outputs"])
+SMALL = ["verify texts", "stages"]
+MORE = ["funnel texts", "why texts d1", "sources", "outputs"]
+
+
+@pytest.mark.parametrize("verb", [*SMALL, *(pytest.param(verb, marks=pytest.mark.slow) for verb in MORE)])
 def test_a_small_verb_imports_nothing_heavy(work, verb):
     """With those imports these verbs take two seconds of CPU instead of half a second."""
     command = [sys.executable, "-c", IMPORTED, *verb.split()]

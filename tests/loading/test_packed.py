@@ -69,6 +69,7 @@ def test_every_token_is_delivered_once_however_it_is_interrupted(
 with_workers = st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(1, 4), st.sampled_from([0, 2]))
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(with_workers, min_size=1, max_size=2), packings, st.sampled_from([(), MIX]))
 def test_numbers_of_workers_that_change_at_stops_change_nothing(buckets, global_samples, segments, packing, curriculum):

@@ -125,6 +125,7 @@ def test_the_array_of_a_split_opens(original, monkeypatch):
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("store", ["original", "sharded"])
 @pytest.mark.parametrize("prefetch", ["on", "off"])
 def test_many_requests_give_the_batches_of_one(store, prefetch, request, web_server):

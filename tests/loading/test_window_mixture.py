@@ -146,7 +146,10 @@ def test_weights_deliver_all_that_they_allow(windows_of, sizes, mix, fields, exp
 
 
 @pytest.mark.parametrize("mixing", ["even", "random"])
-@pytest.mark.parametrize(("batch_size", "ranks"), [(1, 1), (3, 1), (2, 3), (5, 2)])
+@pytest.mark.parametrize(
+    ("batch_size", "ranks"),
+    [(2, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, 1), (3, 1), (5, 2)])],
+)
 def test_every_window_comes_once_wherever_a_mixture_resumes(windows_of, mixing, batch_size, ranks):
     windows, weights = {"a": windows_of(20), "b": windows_of(31)}, {"a": 2, "b": 3}
     whole = WindowMixture(windows, weights, mixing=mixing)

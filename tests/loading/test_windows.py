@@ -331,6 +331,7 @@ def test_windows_come_from_a_web_server(tmp_path, web_server):
     np.testing.assert_array_equal(windows[6]["positions"], Windows(tmp_path / "a.ds", 6, "index")[6]["positions"])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("before", [[503], [429], [500], [0]], ids=str)
 def test_windows_ask_a_server_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, before):
     """Listing, sizes, ends, checksums, samples and windows: each is refused once before it is answered."""

@@ -471,8 +471,10 @@ CONTENT = {
 }
 
 
-@pytest.mark.parametrize("remote", [False, True])
-@pytest.mark.parametrize("ending", ["", ".gz", ".zst", ".GZ"])
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "ending", ["", ".zst", *(pytest.param(each, marks=pytest.mark.slow) for each in (".gz", ".GZ"))]
+)
 @pytest.mark.parametrize("packing", PACKING)
 @pytest.mark.parametrize("kind", CONTENT)
 def test_compression_is_found_by_the_first_bytes(tmp_path, kind, packing, ending, remote):

@@ -433,6 +433,7 @@ def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
+@pytest.mark.slow
 def test_instead_of_names_what_is_there(hub, repo, run, other, stopped):
     def push(what: Path, instead_of: str) -> None:
         lc.push(what, repo, "private", instead_of=instead_of)
@@ -926,7 +927,7 @@ PUSHES = {
 }
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("pushes", PUSHES.values(), ids=["same", "comes", "goes", "column", "type"])
 def test_what_a_crawl_pushed_last_is_what_loads(hub, repo, pushes):
     for count, least, more in pushes:

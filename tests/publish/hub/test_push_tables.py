@@ -274,6 +274,7 @@ def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monke
     assert [each["config_name"] for each in head["configs"] if each.get("default")] == ["tokens"]
 
 
+@pytest.mark.slow
 def test_tables_of_runs_are_no_shards(runs):
     for name in ("rectangle", "composed"):
         for folder in (runs[name], runs[name] / name):
@@ -295,6 +296,7 @@ def test_held_out_parquet_is_not_trained_on(tmp_path):
     assert splits[0] | splits[1] == set(range(6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in STAGES if each != "rectangle")]
 )
@@ -347,6 +349,7 @@ def test_a_push_that_waited_for_another_writes_nothing_again(run, tmp_path, monk
     assert {file: file.stat().st_ino for file in run.rglob("*") if file.is_file()} == written
 
 
+@pytest.mark.slow
 def test_a_dry_run_names_tables_and_none_leaves_the_run_as_it_is(hub, run):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     shown = str(lc.push(run, "me/dry", "private", dry_run=True))
