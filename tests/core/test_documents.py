@@ -102,7 +102,7 @@ def test_every_type_of_strings_is_text(kind, form, tmp_path):
         assert files.to_table(filter=pads.field("language") == "de")["text"].to_pylist() == ["Ebb."]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("num_proc", [1, 2])
 @pytest.mark.parametrize("kind", ["large", "view", "dictionary"])
 def test_a_run_reads_every_type_of_strings_in_parquet_files(kind, num_proc, tmp_path):

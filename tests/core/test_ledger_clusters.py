@@ -210,6 +210,7 @@ def test_clusters_of_a_run_have_the_texts_of_its_source(run, longcrawl):
     assert wrong.stderr.startswith("LedgerError: there is no stage 'x'; there are: exact_documents, min_hash, ")
 
 
+@pytest.mark.variants
 def test_where_the_source_is_gone_clusters_come_without_a_diff_and_one_sentence(run, tmp_path):
     with_diff = lc.clusters(run / "out")
     for file in sorted((run / "documents").glob("*")):

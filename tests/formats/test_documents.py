@@ -223,6 +223,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 def test_odd_languages_become_folders_that_datasets_reads(tmp_path):
     rows = Dataset.from_dict({"id": [str(row) for row in range(len(ODD))], "text": ODD, "language": ODD})
     described = lc.Crawl(rows).to_parquet(tmp_path / "made", by="language")

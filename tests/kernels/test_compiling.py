@@ -51,6 +51,7 @@ print([name for name in ("numba", "llvmlite") if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_no_module_imports_numba():
     command = [sys.executable, "-c", IMPORT_ALL, *NAMES]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -196,17 +197,18 @@ def call(dtype="f8", **environment):
     return *json.loads(done.stdout), done.stderr
 
 
-def test_a_kernel_is_compiled_once_and_again_where_its_file_was_cut(tmp_path):
+@pytest.mark.variants
+@pytest.mark.parametrize("ending", ["nbc", "nbi"])
+def test_a_kernel_is_compiled_once_and_again_where_its_file_was_cut(tmp_path, ending):
     kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
     compiled, found, said = call(**kept)
     assert (compiled, found) == (True, ROUNDED)
     assert said.count("compiling kernels that are new to this machine") == 1
     assert call(**kept) == (False, ROUNDED, "")
-    for ending in ("nbi", "nbc"):
-        for file in tmp_path.rglob(f"*.{ending}"):
-            file.write_bytes(file.read_bytes()[:-7])
-        assert call(**kept)[:2] == (True, ROUNDED)
-        assert call(**kept)[0] is False
+    for file in tmp_path.rglob(f"*.{ending}"):
+        file.write_bytes(file.read_bytes()[:-7])
+    assert call(**kept)[:2] == (True, ROUNDED)
+    assert call(**kept)[0] is False
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ def plain(batch: Any) -> Any:
     return {name: [np.asarray(row).tolist() for row in values] for name, values in batch.items()}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_of_other_data_of_equal_shape_is_refused(kind, folder_of, tmp_path):
     state = open_feed(kind, folder_of(kind)).state_dict()
@@ -305,6 +306,7 @@ def test_what_is_not_a_state_is_refused(kind, folder_of):
     assert feed.position == 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -384,6 +386,7 @@ def test_a_stateful_loader_goes_on_in_the_middle_of_a_pass(kind, workers, folder
         assert through_stateful_loaders(lambda: open_feed(kind, folder_of(kind)), workers) == batches_of(kind)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("kind", "workers"),
     [*((kind, 0) for kind in KINDS if kind != "jsonl"), pytest.param("packed", 2, marks=pytest.mark.slow)],
@@ -454,6 +457,7 @@ def test_single_windows_are_batched_by_a_stateful_loader(folder_of):
     assert [row for batch in found for row in batch] == [window["input_ids"].tolist() for window in windows]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_of_a_stateful_loader_is_of_its_data(kind, folder_of):
     loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")

@@ -197,6 +197,7 @@ def corpus():
     return [{"id": name, "text": " ".join(words)} for name, words in rows]
 
 
+@pytest.mark.slow
 def test_names_that_return_tell_one_text_from_many():
     stage = STAGE(train_documents=None)
     crawl = lc.Crawl(Dataset.from_list(corpus())) | stage

@@ -74,6 +74,7 @@ def test_a_run_in_a_store_answers_as_one_on_disk(store, run):
     assert list(run.with_name("places").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_reports_and_cards_are_written_to_the_store(store, run):
     url = put(store, run)
     for most in (1, 5):  # a report replaces an earlier one

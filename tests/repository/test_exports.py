@@ -144,7 +144,7 @@ def printed_by(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["longcrawl", "datasets"])
 def test_the_builder_is_registered_whichever_is_imported_first(first):
     second = "datasets" if first == "longcrawl" else "longcrawl"

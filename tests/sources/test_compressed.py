@@ -58,6 +58,7 @@ def test_headers_may_begin_at_any_place_of_what_is_read_at_a_time(read, flags):
             assert read(member * 3, read_bytes, piece_bytes) == (expected, None)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("flags", range(32))
 def test_a_file_that_is_cut_within_a_header_is_cut(read, flags):
     begin = header(flags)

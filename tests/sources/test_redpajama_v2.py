@@ -410,6 +410,7 @@ def expected(release):
     return read(RedPajamaV2(data_dir=str(release)))[0]
 
 
+@pytest.mark.slow
 def test_load_dataset_streaming_processes_and_load_agree(release, expected, tmp_path, monkeypatch):
     settings = {"data_dir": str(release), "languages": ["en"], "split": "train"}
     loaded = load_dataset("longcrawl", "redpajama-v2", **settings)
@@ -426,6 +427,7 @@ def test_load_dataset_streaming_processes_and_load_agree(release, expected, tmp_
     assert load_dataset("longcrawl", "redpajama-v2", data_dir="release", split="train").to_list() == expected
 
 
+@pytest.mark.slow
 def test_data_loader_workers_share_the_parts(release, expected):
     torch = pytest.importorskip("torch")
     streamed = load_dataset("longcrawl", "redpajama-v2", data_dir=str(release), streaming=True, split="train")

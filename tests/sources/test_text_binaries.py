@@ -118,6 +118,7 @@ def test_a_first_recipe_extracts_the_texts_of_pdfs(reports, monkeypatch):
     assert "- extract_pdf: {}" in first_recipe(str(reports), None, "pdf")
 
 
+@pytest.mark.slow
 def test_a_run_over_pdfs(reports, tmp_path):
     (reports / "cover.jpg").unlink()
     spec = {

@@ -44,7 +44,7 @@ def stage_of(model, **settings):
     return lc.text.SequenceClassifier(model, **{"device": "cpu", "max_length": 40, **settings})
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["labels", "regression", "several"])
 def test_scores_equal_those_of_a_pipeline(saved, name):
     from transformers import pipeline

@@ -98,6 +98,7 @@ def test_every_format_is_read_without_the_packages_that_make_data(folder, everyt
     assert batches(folder, left_out()) == tokens
 
 
+@pytest.mark.slow
 def test_json_lines_are_read_with_the_packages_that_the_guide_adds(folder, everything):
     assert "`Jsonl` needs `numba` and `tokenizers`" in (ROOT / "docs" / "feeds.md").read_text("utf-8")
     assert batches(folder, left_out("numba", "llvmlite", "tokenizers")) == everything

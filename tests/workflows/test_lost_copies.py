@@ -109,6 +109,7 @@ def test_every_duplicate_ends_at_a_document_that_stays(tmp_path, parts, keep):
     assert rules >= {"seen_before", "near_duplicate_of_earlier"}
 
 
+@pytest.mark.slow
 def test_runs_of_the_earlier_order_lost_copies_and_are_still_read(tmp_path, monkeypatch):
     contents = write_crawl(tmp_path / "crawl", 2)
     spec = deduplication(tmp_path / "crawl", "first", is_reversed=True)

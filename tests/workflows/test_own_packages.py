@@ -256,6 +256,7 @@ def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_p
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
     write_package(tmp_path / "site", stages=STAGE)
     recipe = write_recipe(tmp_path, "my_poems.stages:OnlyPoems", {"min_chars": {"n": 1000}})

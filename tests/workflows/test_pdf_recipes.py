@@ -68,6 +68,7 @@ def test_finepdfs_also_takes_pages(crawl, tmp_path):
     assert (rows["6"]["pages"], rows["0"]["pages"]) == (None, 1)
 
 
+@pytest.mark.slow
 def test_the_classifier_of_finepdfs_is_named_in_its_recipe(crawl, tmp_path, tiny_models, longcrawl):
     for each in tiny_models.tiny("classifier", pad_token_id=0, num_labels=1, problem_type="regression"):
         each.save_pretrained(tmp_path / "model")

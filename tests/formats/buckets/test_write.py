@@ -140,6 +140,7 @@ def everything_that_says_how_long(composed: lc.formats.Composed, crawl: lc.Crawl
     return [crawl, crawl.data, counted, *files, folder / "shard.bin", folder / "shards", composed.path, tables]
 
 
+@pytest.mark.slow
 def test_domains_are_composed_by_themselves_and_measured_together(tmp_path):
     lengths = np.random.default_rng(2).geometric(0.03, 300)
     kinds = [["web", "code", None][row % 3] for row in range(300)]

@@ -826,6 +826,7 @@ def put(hub, repo: str, name: str, content: bytes) -> None:
     there.commit("main", "by others", {**there.files(), name: hub.regular(content)})
 
 
+@pytest.mark.slow
 def test_a_description_of_others_leads_nowhere(hub, repo, run):
     lc.push(run, repo, "private")
     manifest = json.loads((run / "manifest.json").read_text())

@@ -1013,6 +1013,7 @@ def crawl(tmp_path):
     return tmp_path / "crawl"
 
 
+@pytest.mark.slow
 def test_load_dataset_streaming_processes_and_urls_agree(crawl, tmp_path, web_server):
     whole = load_dataset("longcrawl", "warc", data_dir=str(crawl), split="train")
     assert whole["source"] == ["0.warc.wet.gz"] + ["0/a.warc.gz"] + ["1/a.warc.gz"] * 2 + ["2/a.warc.gz"] * 3
