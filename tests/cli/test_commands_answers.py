@@ -103,7 +103,10 @@ VERBS = {
 """Some keys of the answer, by verb."""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb",
+    [pytest.param(verb, marks=pytest.mark.slow if verb.startswith(("lines", "train")) else ()) for verb in VERBS],
+)
 def test_the_answer_of_a_verb_as_json(longcrawl, work, monkeypatch, verb):
     monkeypatch.chdir(work)
     answer = longcrawl(*verb.split(), "--json")
@@ -181,6 +184,7 @@ def test_a_small_verb_imports_nothing_heavy(work, verb):
     assert ended.stderr == "[]\n"
 
 
+@pytest.mark.slow
 def test_pyarrow_looks_for_pandas_again_where_a_table_becomes_a_data_frame():
     code = """
 import sys

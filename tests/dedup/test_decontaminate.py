@@ -162,6 +162,7 @@ def test_datasets_of_one_name_are_told_apart_by_their_digests():
     assert first != second
 
 
+@pytest.mark.slow
 def test_an_evaluation_set_of_the_hub_is_read_by_its_name(hub):
     from huggingface_hub import HfApi
 

@@ -160,7 +160,7 @@ def suffix_array_spans(kind, tokens, offsets, length):
     return benchmark.doubling_spans(tokens, offsets, length)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["doubling", "divsufsort"])
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [50, 7])
@@ -674,6 +674,7 @@ def many_texts():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["cut", pytest.param("drop-partial", marks=pytest.mark.slow)])
 def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tmp_path, many_texts, policy, tokenizer):
     stages = [

@@ -231,6 +231,7 @@ def test_positions_and_padding(tmp_path, tokenizer):
 BROKEN = [b'{"text": "w1"}', b"", b'{"text": "w2"', b'{"body": "w3"}', b'{"text": null}', b"[1]", b'{"text": "w4 w5"}']
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("suffix", sorted(PACKERS))
 def test_a_broken_line_is_named(tmp_path, tokenizer, suffix):
     path = tmp_path / f"a{suffix}"

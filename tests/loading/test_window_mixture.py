@@ -67,6 +67,7 @@ def test_windows_come_in_the_order_of_their_buckets_and_epochs(folder, weights, 
             assert len(set(epoch)) == len(epoch)
 
 
+@pytest.mark.slow
 def test_every_stretch_has_the_shares_of_the_mix(folder):
     for seed in range(40):
         feed = WindowMixture(opened(folder), [Phase(196 * LENGTH, {"web": 7, "code": 3})], epochs=4, seed=seed)

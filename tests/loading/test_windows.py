@@ -496,6 +496,7 @@ def test_names_count_where_they_make_the_order(tmp_path):
         Windows(tmp_path, 4, shuffle="files").batches(2).load_state_dict(state)
 
 
+@pytest.mark.slow
 def test_of_many_files_a_state_stays_small_and_says_among_which_the_change_is(tmp_path):
     for number in range(300):
         write(tmp_path / f"{number:03d}.ds", [5], seed=number)

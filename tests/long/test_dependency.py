@@ -264,6 +264,7 @@ def write_recipe(folder, stage):
     return folder / "it.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_proc", "sample"), [(2, None), pytest.param(1, 5, marks=pytest.mark.slow)])
 def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, num_proc, sample):
     settings = {"model": str(folder / "gpt2"), "top_fraction": 0.5, "train_documents": sample, "short": "drop"}

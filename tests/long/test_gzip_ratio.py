@@ -217,6 +217,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, 
     assert directory_digest(tmp_path / "out") == directory_digest(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_with_another_zlib_warns_once(recipe, tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

@@ -283,6 +283,7 @@ def test_another_output_says_that_neighbours_are_related(tmp_path):
     assert "Related documents follow each other." in lc.formats.ParquetResult().contents(described)
 
 
+@pytest.mark.slow
 def test_a_run_has_the_order_of_a_crawl_whatever_the_files(one_run, tmp_path):
     crawl = lc.Crawl(planted()) | STAGE(pool_size=30)
     ids = crawl.data["id"][:]

@@ -91,6 +91,7 @@ def test_reports_and_cards_are_written_to_the_store(store, run):
     assert in_store == store.files("run")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_there_is_one_sentence(store, run):
     words = (["funnel"], ["report"], ["card"], ["why", "d0"], ["inspect"], ["compose"], ["push", "me/it", "--private"])
     for word in words:

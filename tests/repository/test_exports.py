@@ -47,6 +47,7 @@ def names_in(file: Path) -> list[str]:
     return _NAMED.findall(re.sub(r":\w+:`[^`]*`", "", texts))
 
 
+@pytest.mark.slow
 def test_names_in_messages_and_docstrings_exist():
     files = sorted((ROOT / "longcrawl").rglob("*.py"))
     named = {(name, file.name) for file in files for name in names_in(file)}

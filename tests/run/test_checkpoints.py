@@ -114,6 +114,7 @@ def test_a_damaged_checkpoint_is_made_again(recipe, tmp_path, often, interrupted
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_another_recipe_takes_no_checkpoint(recipe, tmp_path, often, interrupted, directory_digest):
     run_up_to, tables_of = interrupted
     other = write_recipe(tmp_path, 50)

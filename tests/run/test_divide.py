@@ -204,6 +204,7 @@ def test_the_damaged_lines_of_a_section_are_decompressed_again(folder, tmp_path,
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_the_decompressed_lines_are_removed_when_they_are_read(folder, tmp_path, small, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
@@ -297,6 +298,7 @@ def test_more_data_has_larger_sections(folder, tmp_path, small, monkeypatch):
     assert [(task.part.name, task.size) for task in tasks] == [("a.jsonl", 5_000), ("c.jsonl.gz", 5_000)]
 
 
+@pytest.mark.slow
 def test_no_process_needs_what_was_divided_when_the_run_is_done(folder, tmp_path, small):
     lc.run(recipe(folder), tmp_path / "run")
     shutil.rmtree(folder)

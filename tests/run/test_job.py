@@ -246,6 +246,7 @@ def test_removed_and_kept_are_what_was_read(whole):
     assert {row.stage for row in funnel if row.removed} == {"min_chars", "exact_documents", "min_tokens"}
 
 
+@pytest.mark.slow
 def test_the_largest_parts_are_begun_first(whole, tmp_path):
     class Noting(Local):
         def tasks(self, function, tasks):
@@ -812,6 +813,7 @@ def test_nothing_held_out_makes_no_second_split(source, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_more_rows_held_out_than_there_are_is_one_sentence(recipe, tmp_path):
     with pytest.raises(
         FormatError, match=r"heldout 5000 takes 5,000 of \d+ rows and leaves none to train on: set it lower"
@@ -837,6 +839,7 @@ def lines_before_cut(broken) -> int:
     return zlib.decompressobj(31).decompress((broken / "01.jsonl.gz").read_bytes()).count(b"\n") + 1
 
 
+@pytest.mark.slow
 def test_a_broken_file_stops_a_run_unless_it_may_be_left_out(broken, tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(broken)})
     with pytest.raises(SourceError) as raised:
@@ -985,6 +988,7 @@ def words_recipe(tmp_path: Path, tokenizer: Path, dtype: str) -> Path:
     return write_recipe(tmp_path / "words.yaml", {"data_dir": str(tmp_path / "documents")}, stages)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_does_not_fit_uint16_is_refused(tmp_path, big_vocabulary):
     recipe = words_recipe(tmp_path, big_vocabulary, "uint16")
     with pytest.raises(TokenizerError, match=r"tokenize.dtype is uint16, but .* has 70,001 ids: take 'auto'"):

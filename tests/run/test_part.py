@@ -142,7 +142,7 @@ def test_two_attempts_at_a_task_with_one_process_id_publish_the_same_whole_files
     assert {"ledger/00-00000.parquet", "edits/00-00000.parquet", "work/spill/00000.arrow"} <= contents(twice).keys()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 def test_an_attempt_that_ends_early_takes_nothing_that_another_has_published(recipe, tmp_path, monkeypatch):
     """It removed the ledger as it began, and the index of a shard before its own came."""
     for _, task in tasks_of(recipe, tmp_path):

@@ -344,6 +344,7 @@ def test_a_list_of_ids_that_is_damaged_is_made_again(three, tmp_path, kind, harm
     assert (tmp_path / "out/manifest.json").read_bytes() == (tmp_path / "whole/manifest.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_file_that_has_changed_since_its_ids_were_listed_is_named(three, tmp_path):
     stop_in_the_middle(three, tmp_path / "out", *KEEP_FIRST)
     file = tmp_path / "in/c.jsonl"
@@ -355,7 +356,7 @@ def test_a_file_that_has_changed_since_its_ids_were_listed_is_named(three, tmp_p
     assert set(kept(tmp_path / "out")) == set("axcdye")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [Text, Warc])
 def test_a_source_that_cannot_list_ids_is_compared_when_it_has_been_read(tmp_path, monkeypatch, source):
     """Such as remote files, which would be fetched twice."""
@@ -457,6 +458,7 @@ def test_hits_of_a_url_filter_count_no_document_that_was_left_out(tmp_path):
     assert (hits.documents, hits.dropped) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_recipe_that_keeps_the_first_counts_it_alone(three):
     recipe = lc.load_recipe(three, KEEP_FIRST)
     planned = lc.plan(recipe)

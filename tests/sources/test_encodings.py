@@ -185,6 +185,7 @@ def test_binary_data_is_no_document_in_any_encoding(tmp_path):
             assert len(bad_files.found) == 3
 
 
+@pytest.mark.slow
 def test_a_run_counts_files_by_encoding_and_does_not_depend_on_processes(tmp_path):
     (tmp_path / "in").mkdir()
     for number, codec in enumerate(["cp1251", "cp1251", "utf-8", "utf-16"] * 2):

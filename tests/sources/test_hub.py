@@ -115,6 +115,7 @@ def test_a_run_reads_one_commit_of_the_hub(repository, tmp_path):
     assert json.loads((tmp_path / "pinned" / "manifest.json").read_text())["inputs"] == json.loads(manifest)["inputs"]
 
 
+@pytest.mark.slow
 def test_tokenize_takes_a_dataset_of_the_hub(repository, tmp_path):
     lc.tokenize(
         repository,

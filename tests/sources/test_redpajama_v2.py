@@ -435,6 +435,7 @@ def test_data_loader_workers_share_the_parts(release, expected):
     assert sorted(row["id"] for row in loader) == sorted(row["id"] for row in expected)
 
 
+@pytest.mark.slow
 def test_a_release_over_http(release, expected, web_server):
     url = web_server(release)
     source = RedPajamaV2(data_dir=url, snapshots=("2022-49", "2023-06"))

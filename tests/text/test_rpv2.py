@@ -89,6 +89,7 @@ def test_long_documents_go_through_in_blocks(lists):
     assert_equals_plain(["\n".join(lines), " ".join(lines), "é" * 50_000, "a b " * 5000], lists)
 
 
+@pytest.mark.slow
 def test_no_character_has_more_points_per_byte_than_there_is_memory_for():
     from longcrawl.text.rpv2 import MOST_PER_BYTE
 

@@ -264,7 +264,7 @@ def test_a_long_word_of_chance_has_the_ids_of_tiktoken(engines):
         assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
 def test_a_long_word_is_read_back_under_every_pattern(engines, ranks, run):
     text = run * (300_000 // len(run.encode()))

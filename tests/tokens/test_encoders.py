@@ -247,6 +247,7 @@ def test_long_runs_end_and_agree(both, run):
     assert np.array_equal(fast.encode([text]).ids, exact.encode([text]).ids)
 
 
+@pytest.mark.slow
 def test_a_million_spaces_before_a_word(rank_file):
     encoder = load_encoder(str(rank_file))
     text = " " * 1_100_000 + "x"

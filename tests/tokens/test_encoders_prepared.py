@@ -90,6 +90,7 @@ def test_classes_are_those_of_unicode_14_and_of_each_version_since():
     assert np.flatnonzero(classes[which] != wanted[which]).tolist() == []
 
 
+@pytest.mark.slow
 def test_what_is_certain_is_left_by_tokenizers_for_every_code_point():
     certain = [chr(point) for point in np.flatnonzero(combining_classes() != UNCERTAIN)]
     for start in range(0, len(certain), 1000):

@@ -166,6 +166,7 @@ def test_a_text_that_a_pattern_matches_in_part_is_not_cut_short(tmp_path):
     assert fast.encode("xx\u00e9y").tolist() == exact.encode("xx\u00e9y").tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [r" ?\p{L}+|\s+(?!\S)|\s+|\P{L}", *(pytest.param(each, marks=pytest.mark.slow) for each in list(PATTERNS)[::7])],

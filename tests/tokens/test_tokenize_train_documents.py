@@ -100,6 +100,7 @@ def test_neither_processes_nor_the_order_of_inputs_matter(run, documents, recipe
     assert tokenizer_of(tmp_path / "out") == tokenizer_of(run)
 
 
+@pytest.mark.slow
 def test_manifest_and_card_say_on_how_many_documents(run, documents, recipe, tmp_path):
     said = "it was trained on 25 of 90 documents, those whose ids have the smallest keyed hashes"
     assert json.loads((run / "manifest.json").read_text())["reports"] == {"tokenize": [said]}
@@ -109,6 +110,7 @@ def test_manifest_and_card_say_on_how_many_documents(run, documents, recipe, tmp
     assert reports == {"tokenize": ["it was trained on all 90 documents"]}
 
 
+@pytest.mark.slow
 def test_a_plan_says_on_how_many_documents(documents, recipe):
     path = recipe(list(documents))
     assert "; a run trains tokenize on at most 25 documents" in str(lc.plan(path))

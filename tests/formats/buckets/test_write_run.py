@@ -153,6 +153,7 @@ def test_the_card_tells_the_composition_and_its_code_runs(run_folder, python, mo
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_plain_datasets_loads_the_tables_and_samples_in_parquet(run_folder, tmp_path, source, tokenizer):
     pieces = load_dataset(str(run_folder), "pieces", split="train")
     assert pieces.column_names == [

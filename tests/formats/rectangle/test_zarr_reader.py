@@ -84,6 +84,7 @@ def test_a_bomb_in_zarr_2(tmp_path, request, name):
     check(tmp_path, file, unsized_zstd(name) if name not in CODECS else bomb(name), request)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", OF_ZARR_3)
 def test_a_bomb_in_zarr_3(tmp_path, request, name):
     file = make(tmp_path, 3, compressors=OF_ZARR_3[name])

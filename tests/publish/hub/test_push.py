@@ -555,7 +555,7 @@ def test_a_head_that_the_hub_refuses_stops_a_push_before_anything_is_made(hub, r
     assert repo not in hub.repositories
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("becomes", [None, b"cut", "other"])
 def test_a_push_compares_what_the_hub_holds_before_it_sets_a_tag(hub, repo, run, becomes):
     def lose() -> None:

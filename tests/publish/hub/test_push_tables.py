@@ -162,6 +162,7 @@ def test_a_pushed_dataset_has_its_content_without_longcrawl(hub, runs, tmp_path)
     assert [sum(sizes) for sizes in packed["seq_lengths"]] == packed["n_tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["rectangle", pytest.param("nanogpt", marks=pytest.mark.slow)])
 def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
     run = shutil.copytree(runs[output], tmp_path / "run")

@@ -435,6 +435,7 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
         lc.card(run_folder)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_the_card_cannot_be(run_folder):
     (run_folder / "README.md").write_bytes(b"\xff")
     with pytest.raises(RunError, match="is not UTF-8"):

@@ -96,6 +96,7 @@ def test_rare_removals_that_the_sample_has_not_are_allowed_for():
     assert inside >= 16
 
 
+@pytest.mark.slow
 def test_documents_are_drawn_with_the_chances_that_are_given():
     made = _lengths(np.random.default_rng(1), parts=1)
     sums = []

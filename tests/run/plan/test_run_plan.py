@@ -128,6 +128,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
     assert "texts is a folder: name a file" in str(asked.exception)
 
 
+@pytest.mark.slow
 def test_samples_grow_until_they_cost_a_tenth_of_the_run(recipe, monkeypatch):
     monkeypatch.setattr(run_plan, "FIRST_DOCUMENTS", 10)
     monkeypatch.setattr(run_plan, "DOCUMENTS", 40)

@@ -392,6 +392,7 @@ class Outage(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_files_that_do_not_come_now_stay_open_and_are_asked_for_again(dump, tmp_path):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Outage, directory=str(dump))) as server:

@@ -69,6 +69,7 @@ def test_repetitions_equal_plain_python(document):
     assert_equals_plain([document])
 
 
+@pytest.mark.slow
 def test_long_documents_equal_plain_python():
     lines = [f"Line {number} of {number % 7} ab É\u0301 the end." for number in range(3000)]
     assert_equals_plain(["\n".join(lines), " ".join(lines), "é" * 50_000, "a b " * 5000, "\n" * 9999])

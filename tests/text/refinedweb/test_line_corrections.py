@@ -266,6 +266,7 @@ def test_all_ways_to_use_the_stage_agree(tmp_path):
     assert crawl.why("a").stage is None
 
 
+@pytest.mark.slow
 def test_a_recipe_runs_it(run_stages):
     stage = {"line_corrections": {"language": "en", "max_removed_words": 0.1}}
     out = run_stages({"good": PROSE * 10, "counters": "3 likes\n4 shares\n"}, stage)
