@@ -101,7 +101,6 @@ def needed() -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
 def test_what_is_imported_is_declared_and_nothing_else():
     declared = requirements()
     always = {canonicalize_name(each.name) for each in declared[""]}
