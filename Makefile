@@ -11,7 +11,7 @@ lint:
 	ruff check .
 	ruff format --check .
 	$(MAKE) --no-print-directory types
-	pytest -m slow tests/repository/test_layers.py tests/repository/test_prose.py \
+	pytest -m slow -k "not walk" tests/repository/test_layers.py tests/repository/test_prose.py \
 		tests/repository/test_exports.py::test_names_in_messages_and_docstrings_exist
 
 types:
