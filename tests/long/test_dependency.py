@@ -223,7 +223,7 @@ def test_attention_of_a_sliding_window_is_the_models(tmp_path, tiny_models):
     assert stage.measures([document])[0].as_py()["score"] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
 def test_scores_do_not_depend_on_other_documents_order_or_threads(folder, name):
     stage = STAGES[name](folder / "gpt2")

@@ -239,6 +239,7 @@ def test_progress_shows_that_remote_files_are_not_divided(folder, tmp_path, smal
     assert re.search(r"^min_chars\S*.*: 2 of 2 remote files, not divided, ", capsys.readouterr().err, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_sections_are_compared_with_those_of_the_part_of_their_file(folder, tmp_path, small, monkeypatch):
     near = RECIPE.replace("exact_documents: {{}}", "min_hash: {{bands: 4, rows: 2, unit: word, ngram: 1}}")
     file = tmp_path / "near.yaml"

@@ -60,6 +60,7 @@ def test_a_row_is_a_document_and_its_id_is_file_and_number(shards, name, streami
     assert data.features["n_tokens"].dtype == "int64"
 
 
+@pytest.mark.variants
 @EVERY
 def test_data_files_name_shards_by_pattern_and_split(shards, name):
     folder, suffix = shards(name), NAMES[name]
@@ -105,6 +106,7 @@ def test_tokens_are_not_copied_on_their_way_out_of_a_file(shards, name):
     assert any(start <= address < stop for start, stop in ranges)
 
 
+@pytest.mark.variants
 @EVERY
 def test_shards_are_read_over_http(shards, web_server, name):
     folder, suffix = shards(name), NAMES[name]
@@ -116,6 +118,7 @@ def test_shards_are_read_over_http(shards, web_server, name):
     assert [(row["id"], row["tokens"]) for row in data] == [(f"{file}:0", [1, 2, END]), (f"{file}:1", [3, END])]
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_damaged_shard_stops_or_is_left_out_as_the_policy_says(shards, name):
     folder, suffix = shards(name), NAMES[name]
@@ -131,6 +134,7 @@ def test_a_damaged_shard_stops_or_is_left_out_as_the_policy_says(shards, name):
     assert kept["tokens"][:] == [[1, 2, END], [3, END]]
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_damaged_first_shard_does_not_hide_what_the_others_are(shards, name):
     folder, suffix = shards(name), NAMES[name]

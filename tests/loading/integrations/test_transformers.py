@@ -104,6 +104,7 @@ def test_with_a_tokenizer_the_collator_keeps_documents_apart(stock, folder, tmp_
     assert plain == given != masked
 
 
+@pytest.mark.slow
 def test_rows_end_to_end_train_as_rows(stock, folder, tmp_path):
     """As FlashAttention takes them; here without its kernels, by positions."""
     rows, flat = (
@@ -263,6 +264,7 @@ def test_a_shuffled_order_is_found_out(seed, group):
     assert not all(order.follows(numbers[first : first + group]) for first in range(0, 30, group))
 
 
+@pytest.mark.slow
 def test_batches_that_one_rank_reads_for_all_are_the_same(stock, folder, tmp_path):
     dispatch = {"accelerator_config": {"dispatch_batches": True}}
     plain = stock.train(stock.open_feed("packed", folder), tmp_path / "plain")
