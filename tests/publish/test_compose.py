@@ -270,7 +270,6 @@ def test_paths_of_nothing(tmp_path, tokenizer):
         read_lengths(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_run_is_composed_by_the_command_line(tmp_path, longcrawl):
     lines = (json.dumps({"id": str(n), "text": "word " * (n + 12)}) for n in range(40))
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
