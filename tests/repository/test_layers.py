@@ -207,8 +207,8 @@ MOST = {
     "repeated places": 13,
 }
 WALKED = {
-    "files entered, WARC to rectangle": 60,
-    "files entered, first row of load_dataset": 14,
+    "files entered, WARC to rectangle": 66,
+    "files entered, first row of load_dataset": 15,
     "files entered, Rectangle[0]": 9,
     "files entered, rule to its row in the ledger": 12,
     "our modules loaded by the builder for warc": 47,
