@@ -86,12 +86,11 @@ class Document:
         options, count, failures = self._options, self._summary["pages"], 0
         self._running = RunningLines(count)
         end = time.process_time() + options.max_seconds
-        wanted = min(count, options.max_pages)
-        for number in range(1, wanted + 1):
-            page = read_page(opened.raw, number - 1, options.hidden_text, waiting)
+        for number in range(min(count, options.max_pages)):
+            page = read_page(opened.raw, number, options.hidden_text, waiting)
             failures = failures + 1 if page.kind == "failed" else 0
             self._read_pages.append(page)
-            if len(self._read_pages) == _TOGETHER or number == wanted or self._words_read() > _MOST_WORDS:
+            if len(self._read_pages) == _TOGETHER or self._words_read() > _MOST_WORDS:
                 self._add_pages()
                 self._send_lines()
             if failures == _MOST_FAILURES:

@@ -150,15 +150,15 @@ def read_page(document: Any, number: int, hidden_text: str, waiting: Callable[[]
 
     With ``hidden_text`` "keep", text that is not painted makes a scanned page one of kind "text".
     """
-    characters = None
-    with waiting():
-        page = pdfium.FPDF_LoadPage(document, number)
-        if page:
-            # PDFium's order of text follows the turned page.
-            if pdfium.FPDFPage_GetRotation(page):
-                pdfium.FPDFPage_SetRotation(page, 0)
-            characters = pdfium.FPDFText_LoadPage(page)
+    page = characters = None
     try:
+        with waiting():
+            page = pdfium.FPDF_LoadPage(document, number)
+            if page:
+                # PDFium's order of text follows the turned page.
+                if pdfium.FPDFPage_GetRotation(page):
+                    pdfium.FPDFPage_SetRotation(page, 0)
+                characters = pdfium.FPDFText_LoadPage(page)
         return _read_characters(page, characters, hidden_text) if characters else Page("failed", None)
     finally:
         if characters:
