@@ -2,10 +2,12 @@
 
 A section begins after a line feed, so it is read like a small file, and its lines have the numbers and offsets that
 they have in the whole file. A compressed file is decompressed once, by its division, which writes a file for each
-section; they are compressed by zstd at its fastest level, and take about as much space as the file.
+section; they are compressed by zstd at its fastest level, and take about as much space as the file. A thread writes
+them; those that a stopped division has written are compared, which takes a fifth of the time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,7 +50,6 @@ def divide_lines(
         with opened(path) as file:
             is_packed = compression_of(file) != "none"
             stored = file.seek(0, 2)
-        division = _Division(size, most_bytes, folder if is_packed else None)
         pieces, begin = sound_pieces(path), b""
         for piece in pieces:
             begin += piece
@@ -56,13 +57,15 @@ def divide_lines(
                 break
         name, mark = marked_encoding(begin) or ("utf-8", 0)
         if name == "utf-8" and not is_other(begin[mark : mark + STEP_BYTES]):
-            for piece in chain([begin], pieces):
-                division.add(bytes(piece))
-                tell_progress()
-                if division.is_too_long:
-                    break
-            if sections := division.finish(stored):
-                return sections
+            with ThreadPoolExecutor(1) as thread:
+                division = _Division(size, most_bytes, folder if is_packed else None, thread)
+                for piece in chain([begin], pieces):
+                    division.add(bytes(piece))
+                    tell_progress()
+                    if division.is_too_long:
+                        break
+                if sections := division.finish(stored):
+                    return sections
     except SourceError:  # the part that reads the file whole reports it
         pass
     remove(folder)
@@ -102,6 +105,7 @@ class _Division:
     most_bytes: int | None
     folder: Path | None
     """Folder for the lines of each section, or None to write none."""
+    thread: ThreadPoolExecutor
     is_too_long: bool = False
     """Whether a line is longer than ``most_bytes``, or than a section that is held in memory may be."""
     sections: list[Section] = field(default_factory=list)
@@ -113,6 +117,8 @@ class _Division:
     _open: int = 0
     """Bytes of the line that has not ended."""
     _held: list[bytes] = field(default_factory=list)
+    _written: Future[None] | None = None
+    """The file of the last section."""
 
     def add(self, piece: bytes) -> None:
         """Add text, ending each section with the line that completes its size."""
@@ -131,6 +137,7 @@ class _Division:
         self._check(self._open)
         if self._stop > self._start and not self.is_too_long:
             self._end()
+        self._wait()
         ends = [0, *(section.stop * stored // self._stop for section in self.sections)]
         shares = [stop - start for start, stop in pairwise(ends)]
         found = [replace(section, bytes=share) for section, share in zip(self.sections, shares, strict=True)]
@@ -155,8 +162,22 @@ class _Division:
         unpacked = ""
         if self.folder is not None:
             file = self.folder / f"{len(self.sections):05d}.zst"
-            with whole_file(file) as beside:
-                beside.write_bytes(zstandard.ZstdCompressor(LEVEL).compress(b"".join(self._held)))
+            self._wait()
+            self._written = self.thread.submit(_write_lines, file, self._held)
             self._held, unpacked = [], str(file)
         self.sections.append(Section(self._start, self._stop, self._first, self._lines, 0, unpacked))
         self._start, self._first, self._lines = self._stop, self._first + self._lines, 0
+
+    def _wait(self) -> None:
+        if self._written is not None:
+            self._written.result()
+
+
+def _write_lines(file: Path, pieces: Sequence[bytes]) -> None:
+    """Write the lines of a section, unless a stopped division has."""
+    lines = b"".join(pieces)
+    with suppress(FileNotFoundError, zstandard.ZstdError), file.open("rb") as written:
+        if zstandard.ZstdDecompressor().stream_reader(written).read(len(lines) + 1) == lines:
+            return
+    with whole_file(file) as beside:
+        beside.write_bytes(zstandard.ZstdCompressor(LEVEL).compress(lines))

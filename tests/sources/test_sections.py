@@ -119,6 +119,24 @@ def test_sections_end_with_the_line_that_completes_their_size(tmp_path):
     ]
 
 
+def test_whole_sections_of_a_stopped_division_are_not_written_again(tmp_path):
+    (tmp_path / "texts.jsonl.gz").write_bytes(
+        gzip.compress(b"".join(b'{"text": "%02d"}\n' % number for number in range(40)))
+    )
+    source = Text(data_files=str(tmp_path / "texts.jsonl.gz"))
+    ((whole,),) = source.splits().values()
+    found = sections_of(source, whole, 100, tmp_path / "unpacked")
+    files = sorted((tmp_path / "unpacked").iterdir())
+    written = [file.read_bytes() for file in files]
+    files[0].write_bytes(written[0][:-3])
+    files[1].write_bytes(written[2])
+    files[2].unlink()
+    before = [file.stat().st_ino for file in files[3:]]
+    assert sections_of(source, whole, 100, tmp_path / "unpacked") == found
+    assert [file.read_bytes() for file in files] == written
+    assert before == [file.stat().st_ino for file in files[3:]] != []
+
+
 @pytest.mark.slow
 @MANY
 @given(
