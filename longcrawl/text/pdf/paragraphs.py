@@ -10,7 +10,8 @@ from longcrawl.text.pdf.lines import Line
 _HYPHENS = "-\u00ad\u2010\u2011"
 _VISIBLE_HYPHENS = "-\u2010\u2011"
 """Hyphens that may belong to the word; U+00AD is only at the end of a line."""
-_CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+"""Matches a character of a script whose lines end within sentences without a space: Chinese, Japanese, Thai and others."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "-"}
 _LAST_PART = re.compile(r"[^\W\d_]+$")
@@ -130,7 +131,7 @@ class Paragraphs:
             if is_broken and self._join_hyphen(last.text, line.text, before):
                 return ""
             if is_near and self._is_full and not _ITEM.match(line.text):
-                return "" if _CJK.match(last.text[-1]) and _CJK.match(line.text) else " "
+                return "" if _UNSPACED.match(last.text[-1]) and _UNSPACED.match(line.text) else " "
         if is_new_page:
             return self._page_break
         return "\n" if is_near else "\n\n"

@@ -21,6 +21,8 @@ _PRESENTATION_FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]+")
 
 _SPACE_GAP = 0.15
 """Gap between characters, in line heights, that is a space even without one in the file."""
+_NARROW_GAP = 0.03
+"""The same where PDFium has a space: letters such as reh reach below the next word."""
 _LONGEST_UNIT = 20
 """Characters of a ligature, or of a letter with its marks: the longest ligature of Unicode has 18."""
 _MOST_ROWS = 8
@@ -96,6 +98,8 @@ class _Unit(NamedTuple):
     box: Box
     ink: tuple[float, float] = (0.0, 0.0)
     """Left and right edge of what is painted, without the marks."""
+    word: int = 0
+    """Number of spaces before it in PDFium's order."""
 
     @property
     def height(self) -> float:
@@ -140,13 +144,15 @@ class _Row:
 def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Row]]:
     """Return the rows that begin in each of PDFium's lines."""
     found: list[list[_Row]] = []
+    word = 0
     for characters, boxes in lines:
         begun: list[_Row] = []
         near = found[-1][-_MOST_ROWS:] if found else []
         row: _Row | None = None
         for character, (left, bottom, right, top, *ink) in zip(characters, boxes.tolist(), strict=True):
             # PDFium has spaces without width where a file has moved the pen, and the gap is also there.
-            if isnan(left) or character in "\r\n" or (character.isspace() and right - left < 0.01):
+            if isnan(ink[0]) or character in "\r\n" or (character.isspace() and right - left < 0.01):
+                word += character == " "
                 continue
             box = left, bottom, right, top
             # A mark may be above the line of its letter.
@@ -154,7 +160,7 @@ def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Ro
                 row = next((each for each in (*begun[: -_MOST_ROWS - 1 : -1], *near[::-1]) if each.holds(box)), None)
             if row is None:
                 begun.append(row := _Row(box))
-            row.add(_Unit(character, box, (ink[0], ink[1])))
+            row.add(_Unit(character, box, (ink[0], ink[1]), word))
         found.append(begun)
     return found
 
@@ -173,7 +179,9 @@ def _pieces(units: list[_Unit], gap: float, *, has_forms: bool) -> list[list[_Un
         between = (unit.box[2], unit.box[1], last.box[0], unit.box[3])
         if free > gap * unit.height:
             pieces.append([])
-        elif free > _SPACE_GAP * unit.height and not _is_space(last) and not _is_space(unit):
+        elif free > (_SPACE_GAP if last.word == unit.word else _NARROW_GAP) * unit.height and not (
+            _is_space(last) or _is_space(unit)
+        ):
             pieces[-1].append(_Unit(" ", between))
         elif has_forms and _may_join(last, unit) and _has_free_end(last):
             pieces[-1].append(_Unit(_NON_JOINER, between))

@@ -1,7 +1,7 @@
 """Words of a PDF page with their boxes, as PDFium reads them, and the kind of the page.
 
-Only this module and :mod:`longcrawl.text.pdf.ink` call PDFium's C functions. They are imported in workers only, since a
-damaged file can crash PDFium; it is not thread-safe.
+This module, :mod:`longcrawl.text.pdf.clusters` and :mod:`longcrawl.text.pdf.ink` call PDFium's C functions. They are
+imported in workers only, since a damaged file can crash PDFium; it is not thread-safe.
 """
 
 import ctypes
@@ -10,13 +10,15 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import repeat, starmap
+from itertools import compress, repeat, starmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pypdfium2.raw as pdfium
 
+from longcrawl.text.pdf.calls import addresses, bulk, pointer
+from longcrawl.text.pdf.clusters import join_clusters
 from longcrawl.text.pdf.ink import find_ink
 from longcrawl.text.pdf.right_to_left import RIGHT_TO_LEFT
 
@@ -39,7 +41,8 @@ HYPHEN_MARKS = (0x2, 0xFFFE)
 """Characters by which PDFium replaces a hyphen at the end of a line, together with the line break."""
 _LINE_FEED, _SPACE = -2, -1
 """Classes of white space, which are negative."""
-_MARK, _BAD, _SURROGATE, _RIGHT_TO_LEFT, _ACCENT = range(1, 6)
+_MARK, _BAD, _SURROGATE, _ACCENT, _COMBINING_MARK, _RIGHT_TO_LEFT = range(1, 7)
+_IN_CLUSTERS = (_COMBINING_MARK, _RIGHT_TO_LEFT)
 _COMBINING = dict(
     zip(
         "`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
@@ -69,6 +72,7 @@ _SLOTS = 4096
 def _make_classes() -> Classes:
     """Return the class of each code point below U+10000."""
     classes = np.zeros(0x10000, np.int8)
+    classes[[code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]] = _COMBINING_MARK
     classes[[ord(found[0]) for found in RIGHT_TO_LEFT.finditer("".join(map(chr, range(0x10000))))]] = _RIGHT_TO_LEFT
     classes[0xD800:0xE000] = _SURROGATE
     # Control, private-use and replacement characters, which fonts without a map yield.
@@ -96,7 +100,7 @@ class Words(NamedTuple):
     """Left, bottom, right and top of each word in points, float32, ``(words, 4)``. Height is that of the font."""
     characters: Numbers | None
     """Boxes of all characters if the page has right-to-left text, and the left and right edge of their ink, float32,
-    ``(characters, 6)``; those that PDFium has inserted are NaN."""
+    ``(characters, 6)``; that of those which PDFium has inserted is NaN."""
 
     @property
     def is_right_to_left(self) -> bool:
@@ -112,22 +116,6 @@ class Page(NamedTuple):
     kind: Kind
     words: Words | None
     """None unless the kind is "text"."""
-
-
-def bulk(function: Any, returned: Any = None, *arguments: Any) -> Any:
-    """Return a short C function that is cheaper to call many times.
-
-    Without types of ``arguments``, these are plain integers and results of :func:`pointer`, which ctypes passes on
-    without a conversion. The calls keep the interpreter lock.
-    """
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None  # for mypy: a function has an address
-    return ctypes.PYFUNCTYPE(returned, *arguments)(address)
-
-
-def pointer(handle: Any) -> Any:
-    """Return a pointer, or the address of one, as an argument of a bulk function."""
-    return ctypes.c_void_p.from_param(ctypes.cast(handle, ctypes.c_void_p).value)
 
 
 _get_text = bulk(pdfium.FPDFText_GetText, ctypes.c_int)
@@ -256,6 +244,12 @@ def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
 
 
 def _words(text: str, classes: Classes, handle: Any) -> Words:
+    every = None
+    if np.isin(classes, _IN_CLUSTERS).any():
+        every, heights, generated = _all_boxes(handle, len(classes))
+        kept = join_clusters(handle, text, every, heights, generated)
+        every[generated, 4:] = np.nan
+        text, classes, every = "".join(compress(text, kept.tolist())), classes[kept], every[kept]
     inked = classes >= 0
     marks = classes == _MARK
     ends = ~inked | marks
@@ -264,29 +258,23 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
     closes[:-1] &= marks[:-1] | ~inked[1:]
     starts, stops = np.flatnonzero(begins), np.flatnonzero(closes) + 1
     lines = np.cumsum(marks | (classes == _LINE_FEED))[starts]
-    corners = character_boxes(handle, np.concatenate([starts, stops - 1]).tolist())
+    edges = np.concatenate([starts, stops - 1])
+    corners = character_boxes(handle, edges.tolist()) if every is None else every[edges, :4]
     first, last = corners[: len(starts)], corners[len(starts) :]
     boxes = np.minimum(first, last)
     np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
-    characters = _all_boxes(handle, len(classes)) if (classes == _RIGHT_TO_LEFT).any() else None
-    return Words(text, starts, stops, lines, boxes, characters)
+    return Words(text, starts, stops, lines, boxes, every if (classes == _RIGHT_TO_LEFT).any() else None)
 
 
-def _all_boxes(handle: Any, count: int) -> Numbers:
+def _all_boxes(handle: Any, count: int) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Return boxes with the edges of the ink, bottoms and tops of the ink, and which characters PDFium has inserted."""
     boxes = np.empty((count, 6), np.float32)
     boxes[:, :4] = character_boxes(handle, range(count))
     ink = np.zeros((count, 4))
-    deque(map(_ink_box, repeat(handle), range(count), *(_addresses(ink, edge) for edge in range(4))), maxlen=0)
+    deque(map(_ink_box, repeat(handle), range(count), *(addresses(ink, edge) for edge in range(4))), maxlen=0)
     boxes[:, 4:] = ink[:, :2]
     generated = np.fromiter(map(_is_generated, repeat(handle, count), range(count)), np.int32, count)
-    boxes[generated == 1] = np.nan
-    return boxes
-
-
-def _addresses(table: npt.NDArray[np.float64], place: int) -> range:
-    """Return the addresses of a column's values."""
-    start, step = table.ctypes.data + place * table.itemsize, table.strides[0]
-    return range(start, start + step * len(table), step)
+    return boxes, ink[:, 2:].astype(np.float32), generated == 1
 
 
 def character_boxes(handle: Any, places: Sequence[int]) -> Numbers:
