@@ -1,11 +1,12 @@
 """Clusters of a PDF page: characters of Arabic, Thai or Indic scripts that are drawn by several glyphs, or by one.
 
-Browsers and Typst give the text of a cluster beside its glyphs (ActualText: ISO 32000-1, 14.9.4). PDFium returns it again
-for a glyph that another one separates from the first, breaks words and lines there, and gives it the box of the ink
-instead of that of the font.
+Browsers and Typst give the text of a cluster beside its glyphs (ActualText: ISO 32000-1, 14.9.4). PDFium returns it
+again for a glyph that another one separates from the first, breaks words and lines there, and gives it the box of the
+ink instead of that of the font.
 """
 
 import ctypes
+import re
 from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
@@ -27,6 +28,9 @@ _APART = 4
 """Characters between two of one cluster."""
 _WORD_GAP = 0.15
 """Gap between characters, in line heights, that is a space."""
+_AM = re.compile("[\u0e33\u0eb3]")
+_AM_GAP = 0.5
+"""Width of the second glyph of am, in line heights."""
 _SAME_LINE = 1.0
 """Points by which the baselines of characters in a line may differ."""
 
@@ -63,7 +67,7 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
     deque(map(_origin, repeat(handle), range(len(text)), *(addresses(origins, axis) for axis in range(2))), maxlen=0)
     is_blank = np.array([each.isspace() for each in text], np.bool_)
     has_ink_box = (boxes[:, [1, 3]] == heights).all(1) & ~is_blank
-    _set_heights(boxes, origins[:, 1], has_ink_box, ~(has_ink_box | generated))
+    _set_heights(boxes, origins[:, 1], has_ink_box, ~has_ink_box & (boxes[:, 3] > boxes[:, 1]))
     kept = np.ones(len(text), np.bool_)
     near: deque[_Cluster] = deque(maxlen=_NEAR)
     for cluster in _clusters(text, boxes, origins, ~(is_blank | generated)):
@@ -76,7 +80,18 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
         else:
             kept[cluster.places] = False
     _join_around(text, boxes, origins, kept, is_blank & generated)
+    kept[_behind_am(text, boxes, is_blank & generated)] = False
     return kept
+
+
+def _behind_am(text: str, boxes: Boxes, inserted: Flags) -> list[int]:
+    """Return the places of spaces inserted behind Thai or Lao am, whose second glyph has no box."""
+    places = [found.end() for found in _AM.finditer(text) if found.end() + 1 < len(text) and inserted[found.end()]]
+    return [
+        place
+        for place in places
+        if boxes[place + 1, 0] - boxes[place - 1, 2] < _AM_GAP * (boxes[place - 1, 3] - boxes[place - 1, 1])
+    ]
 
 
 def _clusters(text: str, boxes: Boxes, origins: Any, inked: Flags) -> Iterator[_Cluster]:

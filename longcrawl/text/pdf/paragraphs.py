@@ -11,7 +11,7 @@ _HYPHENS = "-\u00ad\u2010\u2011"
 _VISIBLE_HYPHENS = "-\u2010\u2011"
 """Hyphens that may belong to the word; U+00AD is only at the end of a line."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
-"""Matches a character of a script whose lines end within sentences without a space: Chinese, Japanese, Thai and others."""
+"""Matches a character of a script without spaces between words: Chinese, Japanese, Thai and others."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "-"}
 _LAST_PART = re.compile(r"[^\W\d_]+$")

@@ -39,6 +39,8 @@ _JOINS_LAST = re.compile("[\u0620\u0622-\u063f\u0641-\u064a\u066e\u066f\u0671-\u
 _NON_JOINER = "\u200c"
 _FREE = 0.02
 """Space at the left of a letter, in line heights, that no initial or medial form has."""
+_FREE_OF_INK = 0.03
+"""The same between the ink of two letters, for one whose box is that of its ink."""
 _MOST_FREE = 0.3
 """Share of letters with free space that could join the next, above which a file has no initial and medial forms."""
 
@@ -81,7 +83,7 @@ def right_to_left_lines(
     """
     rows = [[row.ordered() for row in begun] for begun in _rows(lines)]
     pairs = [pair for begun in rows for row in begun for pair in pairwise(row) if _may_join(*pair)]
-    has_forms = sum(_has_free_end(unit) for unit, _ in pairs) <= _MOST_FREE * len(pairs)
+    has_forms = sum(_has_free_end(*pair) for pair in pairs) <= _MOST_FREE * len(pairs)
     found = []
     for begun in rows:
         pieces = [piece for row in begun for piece in _pieces(row, gap, has_forms=has_forms)]
@@ -144,10 +146,10 @@ class _Row:
 def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Row]]:
     """Return the rows that begin in each of PDFium's lines."""
     found: list[list[_Row]] = []
+    near: list[_Row] = []
     word = 0
     for characters, boxes in lines:
         begun: list[_Row] = []
-        near = found[-1][-_MOST_ROWS:] if found else []
         row: _Row | None = None
         for character, (left, bottom, right, top, *ink) in zip(characters, boxes.tolist(), strict=True):
             # PDFium has spaces without width where a file has moved the pen, and the gap is also there.
@@ -162,6 +164,8 @@ def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Ro
                 begun.append(row := _Row(box))
             row.add(_Unit(character, box, (ink[0], ink[1]), word))
         found.append(begun)
+        # PDFium may have a line for a mark, which begins no row.
+        near = begun[-_MOST_ROWS:] or near
     return found
 
 
@@ -183,7 +187,7 @@ def _pieces(units: list[_Unit], gap: float, *, has_forms: bool) -> list[list[_Un
             _is_space(last) or _is_space(unit)
         ):
             pieces[-1].append(_Unit(" ", between))
-        elif has_forms and _may_join(last, unit) and _has_free_end(last):
+        elif has_forms and _may_join(last, unit) and _has_free_end(last, unit):
             pieces[-1].append(_Unit(_NON_JOINER, between))
         pieces[-1].append(unit)
     return pieces
@@ -200,8 +204,11 @@ def _may_join(unit: _Unit, after: _Unit) -> bool:
     return bool(is_near and _JOINS_NEXT.match(last) and _JOINS_LAST.match(after.text))
 
 
-def _has_free_end(unit: _Unit) -> bool:
+def _has_free_end(unit: _Unit, after: _Unit) -> bool:
     """Return whether a letter ends before the next one, as only final and isolated forms do."""
+    has_ink_box = unit.ink == (unit.box[0], unit.box[2])
+    if has_ink_box:
+        return unit.ink[0] - after.ink[1] > _FREE_OF_INK * unit.height
     return unit.ink[0] - unit.box[0] > _FREE * unit.height
 
 
