@@ -24,6 +24,11 @@ _COLUMN_WIDTH = 6.0
 _COLUMN_LINES = 3
 _LONG = 15
 """Characters of a line above which it may be part of a column."""
+_LONGEST_MARKER = 5
+_MARKER = re.compile(r"[•◦▪–*·]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]")  # noqa: RUF001  # these begin list items
+"""Matches the marker of a list item alone."""
+_MARKER_GAP = 3.0
+"""Space between a marker and its item, in line heights."""
 _MOST_CUTS = 12
 _SHORT = 5
 """Characters of a word that may be higher than wide in upright text."""
@@ -79,7 +84,29 @@ def page_lines(words: Words) -> list[Line]:
     if words.is_right_to_left:
         # Mirrored, so that the first column and the beginning of a line are on the left as elsewhere.
         lines = [Line(line.text, -line.right, line.bottom, -line.left, line.top) for line in lines]
-    return reading_order(lines)
+    return reading_order(_with_markers(lines))
+
+
+def _with_markers(lines: list[Line]) -> list[Line]:
+    """Return the lines with the markers of list items before their items, which some files draw elsewhere."""
+    markers = [
+        line
+        for line, after in zip(lines, [*lines[1:], None], strict=True)
+        if len(line.text) <= _LONGEST_MARKER and _MARKER.fullmatch(line.text) and not _begins(line, after)
+    ]
+    for marker in markers:
+        if items := [line for line in lines if _begins(marker, line)]:
+            item = min(items, key=lambda line: line.left)
+            lines.remove(marker)
+            lines.insert(next(place for place, line in enumerate(lines) if line is item), marker)
+    return lines
+
+
+def _begins(marker: Line, line: Line | None) -> bool:
+    """Return whether a marker is directly to the left of a line."""
+    if line is None or abs(line.bottom - marker.bottom) > 0.5 * marker.height:
+        return False
+    return 0 <= line.left - marker.right < _MARKER_GAP * marker.height
 
 
 def _upright(words: Words) -> Words:

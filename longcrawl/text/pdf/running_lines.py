@@ -116,6 +116,9 @@ class RunningLines:
         """Yield the running lines of rows that are given from the edge inwards."""
         for row in rows:
             found = [edge for edge in row if self._is_counted(edge) or self._is_repeated(edge)]
+            if any(edge.text for edge in found):
+                # A number alone beside a running line is a year, or counts anew in each chapter.
+                found = [edge for edge in row if edge in found or not edge.text]
             if len(found) == len(row) or len(row) < _LEAST_CELLS:
                 yield from found
             if len(found) < len(row):

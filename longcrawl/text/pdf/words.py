@@ -42,7 +42,8 @@ HYPHEN_MARKS = (0x2, 0xFFFE)
 _LINE_FEED, _SPACE = -2, -1
 """Classes of white space, which are negative."""
 _MARK, _BAD, _SURROGATE, _ACCENT, _COMBINING_MARK, _RIGHT_TO_LEFT = range(1, 7)
-_IN_CLUSTERS = (_COMBINING_MARK, _RIGHT_TO_LEFT)
+_IN_CLUSTERS = _COMBINING_MARK
+"""Class from which on characters may be in clusters."""
 _COMBINING = dict(
     zip(
         "`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
@@ -245,7 +246,7 @@ def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
 
 def _words(text: str, classes: Classes, handle: Any) -> Words:
     every = None
-    if np.isin(classes, _IN_CLUSTERS).any():
+    if classes.max(initial=0) >= _IN_CLUSTERS:
         every, heights, generated = _all_boxes(handle, len(classes))
         kept = join_clusters(handle, text, every, heights, generated)
         every[generated, 4:] = np.nan

@@ -41,6 +41,16 @@ def column(name: str, left: float, lines: int = 8) -> list[Line]:
             for number in range(lines)]  # fmt: skip
 
 
+@pytest.mark.parametrize("after", [True, False])
+def test_markers_drawn_elsewhere_are_before_their_items(after):
+    items = [sentence(f"entry {name} of a list", 70, 700 - 14 * place) for place, name in enumerate(("one", "two"))]
+    markers = [[(f"{number}.", 50, 714 - 14 * number)] for number in (1, 2)]
+    other = sentence("a paragraph below the list", 50, 640)
+    lines = page_lines(words_of(*([*items, other, *markers] if after else [*markers, *items, other])))
+    expected = ["1.", "entry one of a list", "2.", "entry two of a list", "a paragraph below the list"]
+    assert texts(lines) == expected
+
+
 def test_a_page_without_words_has_no_lines():
     assert page_lines(words_of()) == []
 

@@ -49,6 +49,13 @@ def test_page_numbers_are_removed_at_any_height(shown):
     assert through(pages) == [body(number) for number in range(12)]
 
 
+def test_a_number_beside_a_running_line_is_removed_with_it():
+    pages = [[*page(number, "Proceedings"), line("2026", 760, left=500)] for number in range(6)]
+    assert through(pages) == [body(number) for number in range(6)]
+    alone = [[*page(number), line("2026", 760, left=500)] for number in range(6)]
+    assert through(alone) == [[*body(number), "2026"] for number in range(6)]
+
+
 def test_roman_page_numbers_are_removed_and_single_letters_kept():
     romans = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"]
     pages = [[*page(number), line(roman, 30)] for number, roman in enumerate(romans)]
