@@ -111,7 +111,7 @@ def test_nothing_behind_the_data_is_read(spelled):
         for before in range(40, 140):
             line = b'{"text":"' + b"a" * before + spelled.encode() + b'b"}'
             data[page - len(line) :] = np.frombuffer(line, np.uint8)
-            read = read_lines(data[page - len(line) :].data, SCHEMA)
+            read = read_lines(data[page - len(line) :].data.toreadonly(), SCHEMA)
             assert read.table["text"].to_pylist() == [json.loads(line)["text"]]
         libc.mprotect(ctypes.c_void_p(first + page), ctypes.c_size_t(page), mmap.PROT_READ | mmap.PROT_WRITE)
         del data, read
