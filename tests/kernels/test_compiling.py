@@ -236,6 +236,14 @@ def test_processes_that_compile_at_once_keep_their_own_code(tmp_path):
     assert [call(dtype, **kept)[0] for dtype in ("f8", "f4")] == [False, False]
 
 
+def test_a_kernel_without_a_folder_is_compiled_in_each_process(capsys):
+    made = {"__name__": __name__}
+    exec("def twice(number):\n    return 2 * number\n", made)  # noqa: S102  # a function without a file
+    kernel = compiling.compiled(made["twice"])
+    assert (kernel(3), kernel.is_missing()) == (6, False)
+    assert "set NUMBA_CACHE_DIR to a folder" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_where_no_folder_can_be_written_kernels_are_compiled_all_the_same(tmp_path):
     (tmp_path / "file").touch()

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from longcrawl.kernels.compiling import compiled
+from longcrawl.run import compile_ahead
+from longcrawl.run.recipe import parse_recipe
+
 STAGES = [{"min_words": {"n": 2}}]
 RUN = """
 import json, sys
@@ -24,23 +28,44 @@ print(json.dumps([[each.pid, each.returncode] for each in started]))
 """
 
 
-def run(folder: Path) -> list[list[int]]:
-    """Run a recipe in a process of its own; return the process ids and exit codes of its helpers."""
-    (folder.parent / "documents.txt").write_text("one two three\n")
-    spec = {
+def recipe(folder: Path) -> dict[str, object]:
+    (folder / "documents.txt").write_text("one two three\n")
+    return {
         "longcrawl": 1,
         "name": "tiny",
-        "source": {"builder": "text", "data_files": str(folder.parent / "documents.txt")},
+        "source": {"builder": "text", "data_files": str(folder / "documents.txt")},
         "stages": STAGES,
         "outputs": {"parquet": {}},
     }
-    command = [sys.executable, "-c", RUN, json.dumps(spec), str(folder)]
+
+
+def run(folder: Path) -> list[list[int]]:
+    """Run a recipe in a process of its own; return the process ids and exit codes of its helpers."""
+    command = [sys.executable, "-c", RUN, json.dumps(recipe(folder.parent)), str(folder)]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder.parent / "kernels")}
     return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@compiled
+def _double(number):
+    return 2 * number
+
+
+def test_the_first_kernel_starts_a_helper_that_ends_with_the_run(tmp_path, monkeypatch):
+    started, start = [], compile_ahead._start
+    monkeypatch.setattr(compile_ahead, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(compile_ahead, "_start", lambda *given: started.append(start(*given)) or started[-1])
+    with compile_ahead.compiling_ahead(parse_recipe(recipe(tmp_path)), tmp_path):
+        assert started == []
+        for number in (1, 1.0):
+            _double.compile((number,))
+        (helper,) = started
+        assert helper.poll() is None
+    assert helper.poll() is not None
 
 
 @pytest.mark.slow
