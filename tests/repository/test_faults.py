@@ -25,7 +25,7 @@ FLIPPED = [
     *("input parquet", "saved index", "plan", "run ledger"),
 ]
 SMALL = {
-    "fuzz": ["--n", "21", "warc.gz", "shard megatron", "recipe"],
+    "fuzz": ["--n", "10", "warc.gz", "recipe"],
 }
 """A few trials of some targets; CONTRIBUTING.md says how to run longer ones."""
 LARGER = {
