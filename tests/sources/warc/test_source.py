@@ -506,7 +506,7 @@ CHARSETS = {
 }
 
 
-@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])
+@pytest.mark.parametrize("name", ["a.warc", pytest.param("a.warc.gz", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CHARSETS)
 def test_charsets(tmp_path, case, name):
     text, codec, declared, head, charset = CHARSETS[case]
