@@ -180,8 +180,11 @@ PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("fault", PIPELINES)
+@pytest.mark.parametrize(
+    ("fault", "streaming"),
+    [(fault, False) for fault in PIPELINES]
+    + [pytest.param(fault, True, marks=pytest.mark.slow if number else ()) for number, fault in enumerate(PIPELINES)],
+)
 def test_a_crawl_rejects_the_stages_that_a_recipe_rejects(tmp_path, fault, streaming):
     stages = PIPELINES[fault]
     spec = {

@@ -905,7 +905,7 @@ def test_garbage_between_records_costs_none(tmp_path, name, garbage):
     assert bad.reason.startswith(f"cannot be read from byte {place:,} to {place + len(garbage) + 2:,}: ")
 
 
-@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", pytest.param("a.warc.zst", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("wrong", [-20, -1, 6, 100, 400, 5_000, 10**8, 10**15])
 def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
     block = answer(PAGE * 2)
