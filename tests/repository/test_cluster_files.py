@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def submit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    environment |= variables | {"LONGCRAWL_VENV": str(Path(sys.executable).parent.parent)}
+    environment |= {"SLURM_JOB_ID": "7"} | variables | {"LONGCRAWL_VENV": str(Path(sys.executable).parent.parent)}
     script = shutil.copy(SCRIPT, folder / "bin" / "slurm_script")  # as slurmd does
     command = ["bash", script, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -65,18 +65,50 @@ def test_the_batch_script_runs_a_recipe_by_two_processes(folder, longcrawl, monk
     assert (folder / "run" / "manifest.json").read_bytes() == (folder / "alone" / "manifest.json").read_bytes()
 
 
-def test_a_batch_script_that_is_stopped_is_queued_again(folder):
-    (folder / "bin" / "srun").write_text("#!/bin/bash\nexit $ENDS\n")
-    (folder / "bin" / "scontrol").write_text("#!/bin/bash\necho $@ >> queued\n")
-    (folder / "bin" / "scontrol").chmod(0o755)
-    for ends in ("0", "1", "130"):
-        assert submit(folder, "recipe.yaml", "run", ENDS=ends, SLURM_JOB_ID="7").returncode == int(ends)
-        assert (folder / "queued").exists() is (ends == "130")
-    assert (folder / "queued").read_text() == "requeue 7\n"
-    (folder / "run").mkdir()
-    (folder / "run" / "manifest.json").write_text("{}")
-    for ends, exits in (("137", 0), ("1", 1)):
-        assert submit(folder, "recipe.yaml", "run", ENDS=ends, SLURM_JOB_ID="7").returncode == exits
+@pytest.mark.parametrize(
+    ("statuses", "limit", "finished", "exits", "queued"),
+    [
+        ("130 137", "reached", False, 137, "requeue 7\n"),  # a killed process does not hide those that were stopped
+        ("137 0", "", False, 137, None),
+        ("137 0", "", True, 0, None),
+        pytest.param("0 130", "reached", False, 130, "requeue 7\n", marks=pytest.mark.slow),
+        pytest.param("253 130", "reached", False, 253, "requeue 7\n", marks=pytest.mark.slow),  # Slurm's out of memory
+        pytest.param("0 137", "reached", True, 0, None, marks=pytest.mark.slow),
+        pytest.param("130 130", "", False, 130, None, marks=pytest.mark.slow),  # stopped by the user
+        pytest.param("1 1", "reached", False, 1, None, marks=pytest.mark.slow),
+        pytest.param("1 1", "", True, 1, None, marks=pytest.mark.slow),
+        pytest.param("0 0", "", True, 0, None, marks=pytest.mark.slow),
+    ],
+)
+def test_only_a_time_limit_queues_a_job_again(folder, statuses, limit, finished, exits, queued):
+    commands = {
+        "srun": """#!/bin/bash
+# Two tasks, which end by scancel if the limit is reached, and the highest of their statuses.
+if [ -n "$LIMIT" ]; then
+    kill -USR1 $PPID
+    until [ -e stopped ]; do sleep 0.02; done
+fi
+exit "$(printf '%s\\n' $STATUSES | sort -n | tail -1)"
+""",
+        "scancel": '#!/bin/bash\necho "$@" > stopped\n',
+        "scontrol": '#!/bin/bash\necho "$@" >> queued\n',
+    }
+    for name, text in commands.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    if finished:
+        (folder / "run").mkdir()
+        (folder / "run" / "manifest.json").write_text("{}")
+    done = submit(folder, "recipe.yaml", "run", STATUSES=statuses, LIMIT=limit)
+    assert done.returncode == exits
+    assert ("more memory" in done.stderr) is (exits > 130 and not queued)
+    assert (folder / "queued").exists() is (queued is not None)
+    if queued:
+        assert (folder / "queued").read_text() == queued
+        assert (folder / "stopped").read_text() == "--signal=INT 7\n"
+        array = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+        submit(folder, "recipe.yaml", "run", STATUSES=statuses, LIMIT=limit, **array)
+        assert (folder / "queued").read_text() == f"{queued}requeue 7_3\n"  # not all jobs of the array
 
 
 def test_the_batch_script_says_what_it_takes(folder):
