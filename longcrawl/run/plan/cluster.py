@@ -20,7 +20,7 @@ from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
 from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size, what_narrows
-from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, described, sample_recipe, scale_up
+from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
 CONSTANTS = {
@@ -220,11 +220,10 @@ def plan_cluster(
         raise RunError(f"--files and --cores take 1 or more, got {given}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
     among = sample.among(files or sample.parts)
-    drawn = described(among, f"{len(sample.read):,} {'files' if files else 'parts'}")
-    scaled = scale_up(chosen, among, seed, copies="as_sampled")
-    named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
+    drawn = f"{len(sample.read):,} {'files' if files else 'parts'}"
+    scaled = scale_up(chosen, among, seed, copies="as_sampled", parts=drawn)
     there = {"files": among.files, "cores": cores, "tasks": among.tasks}
-    made = extrapolate(named, chosen, **there, engine=engine, longest=among.longest)
+    made = extrapolate(scaled, chosen, **there, engine=engine, longest=among.longest)
     return replace(made, read=among.input_bytes, input_files=among.input_files)
 
 

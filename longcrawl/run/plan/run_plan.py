@@ -476,7 +476,7 @@ def sample_recipe(
     return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed, large)
 
 
-def described(sample: Sample, parts: str) -> str:
+def _described(sample: Sample, parts: str) -> str:
     """Describe a sample of some ``parts`` in words, with a remark if a run cannot divide some of its input."""
     drawn = sum(part.table.num_rows for part in sample.read)
     whole = counted(sample.undivided, "large or remote file")
@@ -494,14 +494,16 @@ class ScaledUp(NamedTuple):
     """Core seconds of imports, compilation and first documents, which a larger sample does not spend again."""
 
 
-def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
-    """Run a recipe's stages on a sample and scale the measurements to all parts."""
+def scale_up(
+    recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow", parts: str | None = None
+) -> ScaledUp:
+    """Run a recipe's stages on a sample of some ``parts``, in words, and scale the measurements to all parts."""
     scaled, started = _Scaled(sample, copies), sample.start
     with tempfile.TemporaryDirectory() as folder:
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
         rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
         started += sum(one.start for one in measured)
-        about = described(sample, f"{len(sample.read):,} of {sample.parts:,} parts")
+        about = _described(sample, parts or f"{len(sample.read):,} of {sample.parts:,} parts")
         for label, stage in recipe.stages:
             if stage.train_documents is not None:
                 about += f"; a run trains {label} on at most {stage.train_documents:,} documents"
