@@ -858,12 +858,15 @@ class Encoder:
 
     def save(self, directory: str | os.PathLike[str]) -> str:
         """Write ``tokenizer.json`` into ``directory``, and return its name; any reader of it gives the same ids."""
+        with whole_file(Path(directory) / "tokenizer.json") as beside:
+            beside.write_bytes(self._saved)
+        return "tokenizer.json"
+
+    @cached_property
+    def _saved(self) -> bytes:
         # dropout is ignored here, and the reader of the file must ignore it as well
         as_read = self._ranks is None and not load_json(self._content)["model"].get("dropout")
-        content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
-        with whole_file(Path(directory) / "tokenizer.json") as beside:
-            beside.write_bytes(content)
-        return "tokenizer.json"
+        return self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
 
     def _choose(self, engine: Engine) -> "ByRanks | Tokenizers":
         if engine == "tokenizers" and self._ranks is None:
