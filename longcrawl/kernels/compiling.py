@@ -4,7 +4,7 @@ Importing a module that defines kernels imports neither numba nor llvmlite. With
 installed, a kernel runs as Python: the same result, slowly. The files of a kernel, in numba's usual
 cache, are named after a digest of everything that determines its machine code: its code, the kernels and intrinsics
 that it calls, and the constants that any of them use. ``tests/kernels/test_compiling.py`` checks the private names of
-numba that are used: the option ``_nrt`` and ``numba.core.event``.
+numba that are used: the option ``_nrt``, ``numba.core.event`` and ``numba.np.linalg.ensure_blas``.
 """
 
 import gc
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, update_wrapper
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from threading import local
@@ -76,6 +77,18 @@ def never_wait() -> None:
 def count_compiled() -> int:
     """Return the number of functions that this process has compiled for kernels so far."""
     return _counts["compiled"]
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Switch off garbage collection: it would traverse all objects of the compiler, a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Intrinsic:
@@ -153,13 +166,12 @@ class Kernel:
         """Compile for the types of arguments, one process at a time, or load what another one has compiled since."""
         from numba import typeof
 
-        folder, was_on = self._entry.stats.cache_path, gc.isenabled()
+        folder = self._entry.stats.cache_path
         if folder:
             _call_first()
-        gc.disable()  # it would traverse all objects of the compiler, a tenth of the time
         try:
             seconds = _waits["seconds"] if wait is None else wait
-            with FileLock(Path(folder, f"{self._kept_name}.lock"), seconds) if folder else nullcontext():
+            with without_gc(), FileLock(Path(folder, f"{self._kept_name}.lock"), seconds) if folder else nullcontext():
                 _thread.may_compile = True
                 try:
                     self._entry.compile(tuple(map(typeof, arguments)))
@@ -169,8 +181,6 @@ class Kernel:
                     self._entry.compile(tuple(map(typeof, arguments)))
         finally:
             _thread.may_compile = False
-            if was_on:
-                gc.enable()
 
 
 class _NotCompiledError(Exception):
@@ -206,7 +216,24 @@ def _has_numba() -> bool:
             raise
         show("numba is not installed, so feeds run as Python, more slowly: pip install numba", error=True)
         return False
+    _load_arrays()
     return True
+
+
+def _load_arrays() -> None:
+    """Load numba's functions of arrays without scipy.linalg, a seventh of the time, whose presence alone they note."""
+    linalg: Any = import_module("numba.np.linalg")
+    imports_scipy = linalg.ensure_blas
+
+    def find_scipy() -> None:
+        if find_spec("scipy") is None:
+            raise ImportError("no scipy")
+
+    linalg.ensure_blas = find_scipy
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = imports_scipy
 
 
 def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -313,5 +340,6 @@ def _do_nothing() -> int:
 
 
 def load_compiler() -> None:
-    """Load numba and what it registers, 0.9 s of CPU that processes forked from this one then need not spend."""
-    _do_nothing()
+    """Load numba and what it registers, 0.6 s of CPU that processes forked from this one then need not spend."""
+    with without_gc():
+        _do_nothing()

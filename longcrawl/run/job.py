@@ -40,6 +40,7 @@ from longcrawl.dedup.index import IndexedSurvey
 from longcrawl.errors import DISK_FULL, LongCrawlError, RunError, as_lines, one_line, warn_user
 from longcrawl.io import files
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
+from longcrawl.kernels.compiling import without_gc
 from longcrawl.run import divide, inputs, part, segments
 from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import write_card
@@ -200,10 +201,11 @@ class _Job:
         inputs.pin_inputs(self.folder, self.recipe, self.whole, divided, fingerprints, used)
         self._divide(to_divide)
         inputs.check_begun(self.folder, self.parts)
-        for label, stage in self.recipe.stages:
-            stage.prepare()
-            if sentences := stage.limits():
-                self.reports[label] = list(sentences)
+        with without_gc():
+            for label, stage in self.recipe.stages:
+                stage.prepare()
+                if sentences := stage.limits():
+                    self.reports[label] = list(sentences)
         written_recipe = self.folder / "recipe.yaml"
         if files.is_there(written_recipe) and written_recipe.read_bytes() != self.recipe.as_yaml().encode():
             files.remove(self.folder / self.recipe.output.name)

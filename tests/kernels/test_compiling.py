@@ -57,6 +57,22 @@ def test_no_module_imports_numba():
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+WITH_BLAS = """
+import sys
+import numba, numpy as np
+from longcrawl.kernels.compiling import load_compiler
+
+load_compiler()
+print("scipy.linalg" in sys.modules, numba.njit(lambda a, b: np.dot(a, b))(np.ones(3), np.ones(3)))
+"""
+
+
+def test_the_compiler_loads_without_scipy_and_can_still_use_its_products():
+    pytest.importorskip("scipy.linalg")
+    done = subprocess.run([sys.executable, "-c", WITH_BLAS], capture_output=True, text=True, check=True)
+    assert done.stdout == "False 3.0\n"
+
+
 def kernels():
     """Return all kernels of the package that are named by a module, and by their names."""
     modules = [import_module(name) for name in NAMES]
