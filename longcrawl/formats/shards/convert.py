@@ -10,6 +10,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.display import counted
+from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import FormatError, as_lines, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
 from longcrawl.formats.shards.shard import (
@@ -94,7 +95,8 @@ def convert(
         source_format: the format of ``source``, if it is not clear from the files.
         on_loss: treatment of content that the target cannot store: "error" writes nothing of that shard, "warn" writes
             the rest. Either names the content.
-        end_of_text: the id that separates documents. It finds documents in a flat file, and ``terminate`` adds it.
+        end_of_text: the id that separates documents, or None for the id that a longcrawl output records. It finds
+            documents in a flat file, and ``terminate`` adds it.
         terminate: whether it is added to documents if it is "missing", "always", or "never".
         vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error.
         dtype: the stored type of a token; "auto" follows from the vocabulary, or keeps the type if that is unknown.
@@ -102,18 +104,20 @@ def convert(
         writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
 
     Raises:
-        FormatError: no such format or setting, nothing to convert, a file of ``target`` exists, or something would be
-            lost under "error".
+        FormatError: no such format or setting, nothing to convert, a file of ``target`` exists, the output around the
+            source records another ``end_of_text``, or something would be lost under "error".
         CorruptionError: a shard contradicts itself.
     """
     check_word("on_loss", on_loss, OnLoss)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
-    given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
+    opened = _known({"vocabulary_size": vocabulary_size}) | dict(reading or {})
+    found = [(one, find_format(one, source_format).shard_files(one)) for one, _ in pairs]
+    given = {one: opened | _known({"end_of_text": _end_of_text(files[0], end_of_text)}) for one, files in found}
     policy = NOTE if on_loss == "warn" else on_loss
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
     # All shards get a mask, or none does, since feeds need one in all shards or in none.
     takes_masks = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
-        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
+        find_format(one, source_format).has_overlaps(one, given[one]) for one, _ in pairs
     )
     overlapping = 0
 
@@ -131,7 +135,7 @@ def convert(
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
-        read = find_format(one, source_format).reading(one, given)
+        read = find_format(one, source_format).reading(one, given[one])
         read = replace(read, documents=masked(read.documents)) if takes_masks else read
         shards.append(_write(read, into, other, settings))
         facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
@@ -176,6 +180,17 @@ def _summed(losses: Iterable[Loss]) -> list[str]:
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _end_of_text(path: Path, given: int | None) -> int | None:
+    """Return the end of text that the output around a shard records, or else the given one."""
+    folder, described = RESULTS.around(path) or (None, {})
+    recorded: int | None = described.get("end_of_text")
+    if None not in (recorded, given) and recorded != given:
+        raise FormatError(
+            f"end_of_text is {given} and {folder} records {recorded}: leave end_of_text out (--end-of-text)"
+        )
+    return given if recorded is None else recorded
 
 
 def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mapping[str, Any]) -> WrittenShard:

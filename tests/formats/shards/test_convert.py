@@ -146,6 +146,30 @@ def test_what_a_file_says_of_itself_is_not_overruled(token_table, tmp_path, sent
     assert "records that its end_of_text is 600, not 5: leave end_of_text out" in said
 
 
+def test_the_end_of_text_that_an_output_records_is_used(token_table, tmp_path, sentence_of):
+    documents = token_table([[1, 2, 3, 4, 5, END], [6, END]], id=["a", "b"])
+    lc.Crawl(Dataset(documents)).to_gpt_simple(tmp_path / "whole", end_of_text=END)
+    (lc.Crawl(Dataset(documents)) | lc.tokens.Windows(4, 0, end_of_text=END)).to_gpt_simple(
+        tmp_path / "cut", end_of_text=END
+    )
+    lc.Crawl(Dataset(documents)).to_composed(
+        tmp_path / "composed", capacities=[2, 4], end_of_text=END, format="gpt-simple"
+    )
+    for source, target, to in (
+        ("cut", "a", "olmo-core"),
+        ("cut", "b", "nanogpt"),
+        ("cut/train/00000", "c.npy", "olmo-core"),
+        ("composed", "d", "olmo-core"),
+    ):
+        said = sentence_of(FormatError, lc.convert, tmp_path / source, tmp_path / target, to)
+        assert "the ends of 1 documents" in said
+        assert f"{END} at the end alone" in said
+    kept = lc.convert(tmp_path / "whole", tmp_path / "kept", "nanogpt")
+    assert kept.not_recorded == (f"end_of_text {END}",)
+    said = sentence_of(FormatError, lc.convert, tmp_path / "whole", tmp_path / "kept", "olmo-core", end_of_text=5)
+    assert said == f"end_of_text is 5 and {tmp_path / 'whole'} records {END}: leave end_of_text out (--end-of-text)"
+
+
 def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
     for name, documents in (("a", [[1, 2]]), ("sub/b", [[3], []])):
         lc.formats.datatrove.write([token_table(documents)], tmp_path / "in" / f"{name}.ds", end_of_text=END)
