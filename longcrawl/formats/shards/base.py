@@ -50,8 +50,10 @@ class Opening:
 class Parsed:
     """Content of a shard as decoded from its files, with checks that run on demand; see also :class:`TokenShard`.
 
-    ``ends`` is None if the files do not record them, and ``first_byte`` if the file encodes tokens. ``settings`` are to
-    pass when the shard is opened again. Every check looks for problems ``of_sizes``, and all but "sizes" ``of_ends``.
+    ``ends`` is None if the files do not record them, and ``first_byte`` if the file encodes tokens. ``id_limit`` is an
+    exclusive upper bound of the ids that the file's own type holds, if it is not that of ``tokens``: int32 is mapped as
+    uint32. ``settings`` are to pass when the shard is opened again. Every check looks for problems ``of_sizes``, and
+    all but "sizes" ``of_ends``.
     """
 
     tokens: npt.NDArray[Any]
@@ -59,6 +61,7 @@ class Parsed:
     overlaps: npt.NDArray[Any] | None = None
     loss_mask: npt.NDArray[np.bool_] | None = None
     first_byte: int | None = 0
+    id_limit: int | None = None
     end_of_text: int | None = None
     vocabulary_size: int | None = None
     tokenizer: str | None = None
@@ -322,7 +325,7 @@ def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
     if check != "sizes":
         yield from parsed.of_ends
     if check == "everything":
-        yield from _id_problems(shard, parsed.first_byte)
+        yield from _id_problems(shard, parsed)
         yield from _mask_problems(shard)
 
 
@@ -339,18 +342,27 @@ def _first_checksums(files: Sequence[Path], stem: str) -> BlockChecksums | None:
     return checksums
 
 
-def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
-    tokens, most = shard.tokens, shard.vocabulary_size
-    if most is None:
+def _id_problems(shard: TokenShard, parsed: Parsed) -> Iterator[str]:
+    tokens, first_byte = shard.tokens, parsed.first_byte
+    limits = [limit for limit in (shard.vocabulary_size, parsed.id_limit) if limit is not None]
+    if not limits:
         return
+    most = min(limits)
     for first in range(0, len(tokens), BLOCK):
         block = tokens[first : first + BLOCK]
         if int(block.max()) >= most:
             token = first + int(np.argmax(block >= most))
             byte = f"at byte {(first_byte or 0) + token * tokens.itemsize:,}"
             place = byte if first_byte is not None else f"in row {int(np.searchsorted(shard.ends, token, 'right')):,}"
+            found = int(tokens[token])
+            if parsed.id_limit is not None and found >= parsed.id_limit:
+                yield (
+                    f"{shard.path} has id {found - 2 * parsed.id_limit:,} {place}, and ids begin with 0: fix the "
+                    "tokens, and write it again"
+                )
+                return
             yield (
-                f"{shard.path} has id {int(tokens[token]):,} {place}, the vocabulary has {most:,}: check "
+                f"{shard.path} has id {found:,} {place}, the vocabulary has {most:,}: check "
                 f"vocabulary_size, and that a token has {tokens.itemsize} bytes"
             )
             return

@@ -39,6 +39,7 @@ from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.writing import (
+    MOST_INT32,
     DocumentStream,
     NewFiles,
     append_spool,
@@ -141,6 +142,7 @@ class Levanter(ShardFormat):
             numbers.tokens(count),
             ends,
             first_byte=None if numbers.mapped is None else 0,
+            id_limit=MOST_INT32 + 1 if numbers.type == "int32" else None,
             left_out=_left_out(ledger),
             of_sizes=chain(numbers.problems(), offsets.problems()),
             of_ends=problems,

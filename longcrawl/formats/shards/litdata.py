@@ -33,6 +33,7 @@ from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.writing import (
+    MOST_INT32,
     DocumentStream,
     NewFiles,
     append_spool,
@@ -136,7 +137,13 @@ class Litdata(ShardFormat):
         problems = shard.end_problems(ends, count, file, lambda number: 8 + 4 * number)
         if odd.any():
             raise CorruptionError(f"{file} has a document that ends within a token of {width} bytes: {FETCH}")
-        return Parsed(shard.map_file(file, f"<u{width}", count, first), ends, first_byte=first, of_ends=problems)
+        return Parsed(
+            shard.map_file(file, f"<u{width}", count, first),
+            ends,
+            first_byte=first,
+            id_limit=MOST_INT32 + 1 if width == 4 else None,
+            of_ends=problems,
+        )
 
 
 open, shard_files, verify, write = Litdata.open, Litdata.shard_files, Litdata.verify, Litdata.write  # noqa: A001  # public as litdata.open

@@ -43,6 +43,7 @@ from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import TOKENS, Documents
 from longcrawl.formats.shards.writing import (
+    MOST_UINT32,
     DocumentStream,
     NewFiles,
     append_spool,
@@ -122,7 +123,9 @@ class Mds(ShardFormat):
             for first in range(0, header.documents, BLOCK):
                 block = zip(*(each[first : first + BLOCK].tolist() for each in places), strict=True)
                 joined = b"".join([header.content[start:stop].tobytes() for start, stop in block])
-                write_array(copied, np.frombuffer(joined, kind), kept)
+                ids = np.frombuffer(joined, kind)
+                _check_ids(ids, places, first, file)
+                write_array(copied, ids, kept)
             tokens = shard.map_opened(copied, kept)
         others = [name for name in header.settings["column_names"] if name != column]
         ends = np.cumsum((places[1] - places[0]) // kind.itemsize)
@@ -243,6 +246,21 @@ def _places(
     if np.any(begin > end) or np.any(end > stops) or np.any((end - begin) % kind.itemsize):
         raise CorruptionError(f"{file} has a document whose tokens are not within it: {FETCH}")
     return begin, end
+
+
+def _check_ids(
+    ids: npt.NDArray[Any], places: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], first: int, file: Path
+) -> None:
+    """Raise CorruptionError if an id of the documents from ``first`` on is negative or has more than 32 bits."""
+    if not len(ids) or (ids.min() >= 0 and ids.max() <= MOST_UINT32):
+        return
+    wrong = int(np.argmax((ids < 0) | (ids > MOST_UINT32)))
+    ends = np.cumsum(places[1][first:] - places[0][first:]) // ids.itemsize
+    number = first + int(np.searchsorted(ends, wrong, "right"))
+    raise CorruptionError(
+        f"{file} has id {int(ids[wrong]):,} in document {number:,}, and ids are from 0 to {MOST_UINT32:,}: fix the "
+        "tokens, and write it again"
+    )
 
 
 def _numbers(content: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:

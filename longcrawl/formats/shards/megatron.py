@@ -112,6 +112,7 @@ class Megatron(BinAndIdx):
         return Parsed(
             map_file(data, f"<u{width}", total),
             ends if one_each else np.concatenate([[0], ends])[upto[1:]],
+            id_limit=MOST_INT32 + 1 if width == 4 else None,
             left_out=tuple(left_out),
             of_ends=_index_problems(data, index, ends, total, width),
         )

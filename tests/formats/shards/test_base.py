@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import struct
 import tempfile
 import warnings
 from itertools import chain, pairwise
@@ -386,6 +387,18 @@ def test_ids_are_bounded_by_a_vocabulary_that_is_named(token_table, sentence_of,
     assert f"has id 600 {where}" in str(FORMATS[name].verify(path, vocabulary_size=300))
     assert not FORMATS[name].verify(path, vocabulary_size=END + 1).problems
     assert "vocabulary of 601" in str(FORMATS[name].verify(path, vocabulary_size=END + 1))
+
+
+@pytest.mark.parametrize("name", INT32)
+def test_a_negative_id_is_named(token_table, sentence_of, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([[1], [2, 77_000]], "uint32")], path)
+    file, checksums = FORMATS[name].shard_files(path)[0], path.with_name(f"{path.name}.crc32c")
+    file.write_bytes(file.read_bytes().replace(struct.pack("<i", 77_000), struct.pack("<i", -100)))
+    checksums.unlink()
+    said = sentence_of(CorruptionError, FORMATS[name].open, path)
+    assert f"{file} has id -100 " in said
+    assert FORMATS[name].verify(path, vocabulary_size=END).problems == (said,)
 
 
 @EVERY

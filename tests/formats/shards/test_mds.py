@@ -119,6 +119,23 @@ def test_damaged_and_impossible_shards_are_one_sentence(shard, token_table, tmp_
     )
 
 
+@pytest.mark.parametrize(("kind", "bad"), [("int64", (1 << 32) + 5), ("int64", -100), ("int32", -1)])
+def test_an_id_that_no_token_has_is_named(tmp_path, sentence_of, kind, bad):
+    samples = [
+        struct.pack("<IBB", 2 + ids.nbytes, 4, len(ids)) + ids.tobytes()
+        for ids in map(np.dtype(kind).type, ([1, 2], [bad, 3]))
+    ]
+    settings = {"compression": None, "format": "mds", "column_names": ["tokens"], "column_sizes": [None]}
+    packed = json.dumps(settings | {"column_encodings": [f"ndarray:{kind}"]}).encode()
+    starts = 20 - 4 + len(packed) + np.cumsum([0, *map(len, samples)])
+    file = tmp_path / "shard.00000.mds"
+    file.write_bytes(struct.pack("<4I", 2, *starts.tolist()) + packed + b"".join(samples))
+    said = sentence_of(CorruptionError, mds.open, file)
+    assert said.startswith(f"{file} has id {bad:,} in document 1, and ids are from 0 to 4,294,967,295")
+    assert lc.verify(file).problems == (said,)
+    assert said == sentence_of(CorruptionError, lc.convert, file, tmp_path / "a.ds")
+
+
 def test_an_index_of_other_files_is_not_replaced(token_table, tmp_path, sentence_of):
     lc.formats.datatrove.write([token_table([[1]])], tmp_path / "a.ds")
     (tmp_path / "out").mkdir()
