@@ -58,6 +58,18 @@ RUN_TABLES = ("edits", "ledger", "tokens")
 STARTS = "window_starts"
 """Column of the tables of documents with the first token of each window, if documents are not all cut alike."""
 KIND = "longcrawl_token_shards"
+ARRAYS = {
+    "composed.json": (
+        "; it is a composed dataset whose arrays lc.loading.ComposedBatches reads: for token shards, write it again "
+        "with --set outputs.composed.format=gpt-simple"
+    ),
+    "rectangle.json": (
+        "; it is a rectangle whose arrays lc.loading.Rectangle reads: for token shards, write it again with an "
+        "output such as gpt-simple"
+    ),
+    "zarr.json": "; lc.loading.Rectangle and lc.loading.ComposedBatches read the arrays there",
+}
+"""Ends of the message about a folder without token shards, by a file that shows what it holds."""
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
@@ -157,8 +169,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     if not chosen:
         what = "no token shard" if split is None else f"no token shard of the split {split!r}"
         others = f"; splits: {', '.join(map(repr, splits))}" if splits else ""
-        if any(Path(file).name == "zarr.json" for file in there):
-            others += "; lc.loading.Rectangle and lc.loading.ComposedBatches read the arrays there"
+        others += next((say for file, say in ARRAYS.items() if any(Path(each).name == file for each in there)), "")
         raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}{others}")
     return [folder / file for file in chosen]
 

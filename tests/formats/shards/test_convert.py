@@ -181,6 +181,18 @@ def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in
     assert "holds no token shard: no file that ends in .bin" in said
 
 
+def test_arrays_are_named_with_the_way_to_shards(token_table, tmp_path, sentence_of):
+    documents = lc.Crawl(Dataset(token_table([[1, 2, 3, END]] * 4, id=list("abcd"))))
+    documents.to_composed(tmp_path / "composed", capacities=[2, 4], end_of_text=END)
+    documents.to_rectangle(tmp_path / "rectangle", context_length=4, end_of_text=END)
+    for name, feed, way in (
+        ("composed", "ComposedBatches", "--set outputs.composed.format=gpt-simple"),
+        ("rectangle", "Rectangle", "an output such as gpt-simple"),
+    ):
+        said = sentence_of(FormatError, lc.convert, tmp_path / name, tmp_path / "out", "mds")
+        assert f"lc.loading.{feed} reads: for token shards, write it again with {way}" in said
+
+
 def test_an_end_of_text_is_added_on_request(token_table, tmp_path, documents_in):
     lc.formats.datatrove.write([token_table([[1], [2, END]])], tmp_path / "a.ds")
     lc.convert(tmp_path / "a.ds", tmp_path / "a.bin", "nanogpt", end_of_text=END, terminate="missing")
