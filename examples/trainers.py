@@ -23,8 +23,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import longcrawl as lc
 from longcrawl.loading import collators
 
-ROWS, LENGTH, WORDS = 4, 128, 2048
-"""Rows of a step on all ranks together, tokens of a row, and size of the vocabulary or more."""
+ROWS, LENGTH = 4, 128
+"""Rows of a step on all ranks together, and tokens of a row."""
 RANK, RANKS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -33,11 +33,18 @@ def open_feed(shards: Path) -> lc.loading.Packed:
     return lc.loading.Packed(shards, max_length=LENGTH, batch_size=ROWS // RANKS, rank=RANK, world_size=RANKS)
 
 
-def make_model() -> GPT2LMHeadModel:
+def vocabulary_size(shards: Path) -> int:
+    """Return the recorded size of the vocabulary, or one that the largest id needs."""
+    feed = open_feed(shards)
+    opened = (shard for bucket in feed.buckets.values() for shard in bucket.shards)
+    return feed.recorded.vocabulary_size or 1 + max(int(shard.tokens.max()) for shard in opened)
+
+
+def make_model(shards: Path) -> GPT2LMHeadModel:
     """Return a tiny GPT-2 without dropout, so that losses can be compared."""
     torch.manual_seed(0)
     drops = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    ids = {"vocab_size": WORDS, "bos_token_id": 0, "eos_token_id": 0}
+    ids = {"vocab_size": vocabulary_size(shards), "bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(n_positions=LENGTH, n_embd=16, n_layer=1, n_head=2, **ids, **drops))
 
 
@@ -47,9 +54,9 @@ def report(step: int, loss: Any, rows: Iterable[torch.Tensor]) -> None:
     print("step", step, float(loss.detach()), *digests, flush=True)
 
 
-def plain_model() -> tuple[Any, Any]:
+def plain_model(shards: Path) -> tuple[Any, Any]:
     """Return a model and its optimizer for a loop of one's own, on one rank or several."""
-    model: Any = make_model()
+    model: Any = make_model(shards)
     if RANKS > 1:
         torch.distributed.init_process_group("gloo")
         model = torch.nn.parallel.DistributedDataParallel(model)
@@ -74,7 +81,7 @@ def with_grain(shards: Path, out: Path, steps: int, every: int, workers: int) ->
     if workers:
         dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=workers))
     batches = iter(dataset)
-    model, optimizer = plain_model()
+    model, optimizer = plain_model(shards)
     bare = getattr(model, "module", model)  # without the wrapper of several ranks, whose number may change
     first, file = 0, out / "checkpoint.pt"
     if file.exists():
@@ -128,7 +135,7 @@ def with_torchtitan(shards: Path, out: Path, steps: int, every: int, workers: in
     # Its Trainer builds the loader with these.
     given = {"dp_rank": RANK, "dp_world_size": RANKS, "local_batch_size": ROWS // RANKS, "seq_len": LENGTH}
     loader = settings.build(**given)
-    model, optimizer = plain_model()
+    model, optimizer = plain_model(shards)
     number = lambda path: int(path.name.removeprefix("step-"))  # noqa: E731
     # The file .metadata is the last one that is written.
     last = max((file.parent for file in out.glob("step-*/.metadata")), key=number, default=None)
@@ -157,7 +164,7 @@ def with_lightning(shards: Path, out: Path, steps: int, every: int, workers: int
     class Module(lightning.LightningModule):  # type: ignore[misc]  # Lightning is not installed where types are checked
         def __init__(self) -> None:
             super().__init__()
-            self.model = make_model()
+            self.model = make_model(shards)
 
         def training_step(self, batch: Any, number: int) -> Any:  # noqa: ARG002  # Lightning's
             loss = self.model(**batch).loss
@@ -181,7 +188,7 @@ def with_accelerate(shards: Path, out: Path, steps: int, every: int, workers: in
     from accelerate.utils import send_to_device
 
     accelerator = Accelerator(cpu=True)
-    feed, model = open_feed(shards), make_model()
+    feed, model = open_feed(shards), make_model(shards)
     made = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), 1e-2))
     accelerator.register_for_checkpointing(feed)
     number = lambda path: int(path.name.removeprefix("step-"))  # noqa: E731
@@ -228,7 +235,7 @@ def with_trl(shards: Path, out: Path, steps: int, every: int, workers: int) -> N
     settings |= {"max_steps": steps, "save_steps": every, "per_device_train_batch_size": ROWS // RANKS}
     settings |= {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "logging_steps": 1}
     arguments = trl.SFTConfig(str(out), dataloader_num_workers=min(workers, 1), **settings)
-    trainer = Reporting(make_model(), args=arguments, train_dataset=dataset, processing_class=tokenizer)
+    trainer = Reporting(make_model(shards), args=arguments, train_dataset=dataset, processing_class=tokenizer)
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)))
 
 

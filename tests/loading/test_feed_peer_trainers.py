@@ -69,7 +69,7 @@ def shards(tmp_path_factory):
     """Return a folder with a shard of 150 documents."""
     folder = tmp_path_factory.mktemp("shards")
     chance = np.random.default_rng(0)
-    tokens = [chance.integers(1, 2000, length).tolist() for length in chance.integers(3, 200, 150)]
+    tokens = [chance.integers(1, 3000, length).tolist() for length in chance.integers(3, 200, 150)]
     lc.formats.gpt_simple.write([pa.table({"tokens": tokens})], folder / "0.bin")
     return folder
 
