@@ -50,7 +50,7 @@ class _Cluster(NamedTuple):
 
 
 def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generated: Flags) -> Flags:
-    """Give the characters of a cluster one box, with the height of their line, and find those that are repeated.
+    """Set one box, with the height of the line, for the characters of a cluster; find those that are repeated.
 
     Args:
         handle: argument for the page's text, see :func:`longcrawl.text.pdf.calls.pointer`.
@@ -125,7 +125,7 @@ def _width(cluster: _Cluster) -> float:
 
 
 def _set_heights(boxes: Boxes, baselines: Any, has_ink_box: Flags, plain: Flags) -> None:
-    """Give characters the bottom and the top of plain ones on their baseline, else of all."""
+    """Set the bottom and the top of characters to those of plain ones on their baseline, else of all."""
     lines, line_of = np.unique(np.round(baselines, 1), return_inverse=True)
     has_plain = np.bincount(line_of[plain], minlength=len(lines)) > 0
     used = plain | (has_ink_box & ~has_plain[line_of])
