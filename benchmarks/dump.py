@@ -49,7 +49,7 @@ def estimate(dataset: Dataset, data: Path, cores: list[int]) -> list[ClusterPlan
     recipe, sample = sample_recipe(dataset.recipe, 8, 2000, 0, overrides, unit="file")
     documents = sum(part.documents for part in sample.read) / len(sample.read)
     among = sample.among(round(dataset.documents / documents))
-    scaled = scale_up(recipe, among, 0, copies="as_sampled")
+    scaled = scale_up(recipe, among, 0, copies="as_sampled", parts=f"{len(sample.read)} files")
     read, inputs = among.input_bytes, round(sample.input_files / sample.files * dataset.files)
     return [
         replace(extrapolate(scaled, recipe, files=dataset.files, cores=each), read=read, input_files=inputs)
