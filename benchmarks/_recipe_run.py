@@ -235,6 +235,13 @@ class Timed:
         return result, os.getpid(), seconds, busiest + max(seconds - spent, 0.0)
 
 
+def rows_of(folder: Path) -> int:
+    """Return the rows of all parquet files of a folder."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+
+
 def text_bytes(table: Any) -> int:
     """Return the bytes of pages, texts or tokens, whichever documents have."""
     column = next(name for name in ("html", "text", "tokens", *table.column_names) if name in table.column_names)
@@ -322,7 +329,7 @@ def main() -> None:
             yield table
 
     part._input = read  # noqa: SLF001  # tables are read nowhere else
-    run(loaded, out, int(num_proc))
+    done = run(loaded, out, int(num_proc))
     steps.book()
     wall = time.monotonic() - before
     print(
@@ -337,6 +344,7 @@ def main() -> None:
                 "alone": steps.alone,
                 "phases": phases.found,
                 "output": files.folder_bytes(Path(out) / loaded.output.name),
+                "rows": {"kept": done.funnel.kept} | {name: rows_of(Path(out) / name) for name in ("ledger", "edits")},
                 "worker": worker_seconds(start_workers),
             }
         )

@@ -11,10 +11,11 @@ counts as measured; the leader starts one after the other, once in a run.
 
 What a phase takes, and how many tasks it has, grows as a line through both sizes; --hours of work for one core is the
 input that is simulated beyond. Tasks have the sizes of the sample's up to 4,096 of them, as large files are read in so
-many sections, and are larger beyond; what the leader does for each part then grows no more. Files of an output have 500
-MB, as by default, so each phase that writes or checks them is divided by that. To see how surveys decide among many
-inputs, one process decides up to --held MB of sketches, not 64, and larger ones by exchanges. Serial steps of some ten
-milliseconds are noise that grows with the input: take the figures of hours as orders of magnitude.
+many sections, and are larger beyond; what the leader does for each part or exchange then grows no more. Files of an
+output have 500 MB, as by default, so each phase that writes or checks them is divided by that. To see how surveys
+decide among many inputs, one process decides up to --held MB of sketches, not 64, and larger ones by exchanges. The
+layout of the output and the card grow by the row, and are measured on a million rows; the card reads ledgers up to a
+size only.
 
 The speed-up is the CPU time of one process over the critical path. "beyond equal shares" are the steps by which the
 path is longer than an equal share of all cores. Of the real runs the best of --turns counts. CPU seconds rise by a
@@ -24,25 +25,40 @@ least speed-up by two processes.
 
 import argparse
 import heapq
+import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from _measures import best
 from _recipe_run import has_cores
 from recipes import INPUTS, Inputs, run
 
+from longcrawl.core.ledger import (
+    LEDGER_SCHEMA,
+    MOST_COUNTED,
+    count_contamination,
+    find_clusters,
+    open_ledger,
+    repeated_spans,
+)
+from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.formats.order import order_documents, spill_documents
 from longcrawl.run.divide import MOST
 
 FILE_BYTES = 500e6
-BETWEEN = "before and between"
-"""Serial steps for each part, such as reading markers, but not those in which a stage waits for all parts."""
 OF_FILES = ("write_file", "file_entries", "_count")
 """Tasks that write or read whole files of the output."""
 SHOWN = 3
+ROWS = 1 << 20
 START = "start-up"
 WORKERS = "starting workers"
 
@@ -53,6 +69,8 @@ class Line:
 
     base: float
     slope: float
+    most: float = math.inf
+    """Size from which on it grows no more."""
 
     @classmethod
     def through(cls, sizes: Sequence[int], values: Sequence[float]) -> "Line":
@@ -67,7 +85,7 @@ class Line:
 
     def at(self, size: float) -> float:
         """Return the value for a size of the input."""
-        return self.base + self.slope * size
+        return self.base + self.slope * min(size, self.most)
 
 
 @dataclass(frozen=True)
@@ -104,11 +122,14 @@ class Model:
     """Bytes of the output."""
 
     @classmethod
-    def of(cls, sizes: Sequence[int], runs: Sequence[dict[str, Any]]) -> "Model":
-        """Return the model of runs by one process on inputs of these sizes, smallest first."""
-        names = dict.fromkeys(name for each in runs for name in each["alone"])
-        lines = {name: Line.through(sizes, [each["alone"].get(name, 0.0) for each in runs]) for name in names}
-        lines[START] = Line(min(each["start-up"] for each in runs), 0.0)
+    def of(
+        cls, sizes: Sequence[int], runs: Sequence[dict[str, Any]], by_row: Mapping[str, Mapping[str, float]]
+    ) -> "Model":
+        """Return the model of runs by one process on inputs of these sizes, smallest first.
+
+        ``by_row`` are the seconds of :func:`row_seconds`.
+        """
+        lines = {START: Line(min(float(each["start-up"]) for each in runs), 0.0)}
         found = [dict(numbered(each["phases"])) for each in runs]
         phases = []
         for name, last in found[-1].items():
@@ -119,15 +140,21 @@ class Model:
             grown = Line.through(sizes, seconds), Line.through(sizes, tasks)
             longest = sum(last["longest"]) / max(seconds[-1], 1e-9)
             phases.append(Phase(name, *grown, shares, longest, max(last["memory"])))
+        parts = max((phase.tasks for phase in phases), key=lambda tasks: tasks.slope)
+        full = (MOST - parts.base) / parts.slope if parts.slope else math.inf
+        for name in dict.fromkeys(name for each in runs for name in each["alone"]):
+            values = [each["alone"].get(name, 0.0) for each in runs]
+            lines[name] = replace(Line.through(sizes, values), most=full)
+            for taken in (by_row[step] for step in by_row if step in name):
+                rows = {kind: runs[-1]["rows"][kind] / sizes[-1] for kind in taken}
+                most = MOST_COUNTED / max(rows.get("ledger", 0.0), 1e-9)
+                lines[name] = Line(min(values), sum(taken[kind] * rows[kind] for kind in rows), most)
         output = Line.through(sizes, [each["output"] for each in runs])
         return cls(lines, tuple(phases), min(each["worker"][0] for each in runs), output)
 
     def serial(self, size: float) -> Counter[str]:
         """Return the seconds of each serial step."""
-        parts = max((phase.tasks for phase in self.phases), key=lambda tasks: tasks.slope)
-        full = (MOST - parts.base) / parts.slope if parts.slope else size
-        sizes = ((name, min(size, full) if name.startswith(BETWEEN) else size) for name in self.alone)
-        return Counter({name: self.alone[name].at(each) for name, each in sizes})
+        return Counter({name: line.at(size) for name, line in self.alone.items()})
 
     def seconds(self, size: float) -> float:
         """Return the CPU seconds of one process."""
@@ -158,6 +185,35 @@ class Model:
         shares = self.serial(size) | {phase.name: phase.seconds.at(size) for phase in self.phases}
         beyond = Counter({name: seconds - shares.get(name, 0.0) / cores for name, seconds in path.items()})
         return beyond.most_common()
+
+
+def row_seconds() -> dict[str, dict[str, float]]:
+    """Return the CPU seconds of a row in the steps of the leading process that read all rows, by step and kind."""
+    random = np.random.default_rng(0)
+    ids = np.array([f"<urn:uuid:{number:032x}>" for number in range(ROWS)])
+    others, is_repeat = pa.array(ids[random.integers(0, ROWS, ROWS)]), pa.array(random.integers(0, 10, ROWS) < 3)
+    repeated, ones = pc.if_else(is_repeat, others, None), pa.array(np.ones(ROWS, np.int64))
+    stage = pc.if_else(is_repeat, "min_hash", "gopher_quality")
+    removed = {"id": ids, "stage": stage, "rule": stage, "kept_id": repeated}
+    edits = {"id": ids, "stage": stage, "rule": stage, "unit": pa.repeat("token", ROWS), "also_id": repeated}
+    edits |= dict.fromkeys(("start", "end", "replaced_by", "span"), ones)
+    edits |= {"also_span": pc.if_else(is_repeat, ones, None)}
+    labels = ["gopher_quality", "min_hash"]
+    with tempfile.TemporaryDirectory() as at:
+        folder = Path(at)
+        for name, schema, columns in (("ledger", LEDGER_SCHEMA, removed), ("edits", EDIT_SCHEMA, edits)):
+            (folder / name).mkdir()
+            known = [columns.get(each.name, pa.nulls(ROWS, each.type)) for each in schema]
+            pq.write_table(pa.table(known, schema=schema), folder / name / "00000.parquet", write_page_checksum=True)
+        with open_ledger(folder / "ledger") as ledger:
+            clusters = best(lambda: find_clusters(ledger, labels), 2)
+        with open_ledger(folder / "edits", EDIT_SCHEMA) as ledger:
+            spans = best(lambda: (repeated_spans(ledger, 10), count_contamination(ledger)), 2)
+        documents = (pa.table({"id": ids[first:][:4096]}) for first in range(0, ROWS, 4096))
+        (folder / "spill").mkdir()
+        spill_documents(documents, folder / "spill", 0, shuffled=False)
+        layout = best(lambda: order_documents(folder / "spill", 1, shuffled=False), 2)
+    return {": card": {"ledger": clusters / ROWS, "edits": spans / ROWS}, "layout: writing": {"kept": layout / ROWS}}
 
 
 def numbered(phases: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -204,12 +260,12 @@ def measure(recipe: str, inputs: Inputs, options: argparse.Namespace, machine_co
     sizes = [*options.sizes] if INPUTS[recipe] else [1]
     run(recipe, inputs.settings(recipe, sizes[0]), 2, machine_code)  # compiles
 
-    def best(size: int, processes: int, by: str, held: int | None = None) -> dict[str, Any]:
+    def least(size: int, processes: int, by: str, held: int | None = None) -> dict[str, Any]:
         runs = [run(recipe, inputs.settings(recipe, size), processes, machine_code, held) for _ in range(options.turns)]
         return {**min(runs, key=lambda each: float(each[by])), "wall": min(float(each["wall"]) for each in runs)}
 
-    one, two = (best(sizes[-1], processes, by) for processes, by in ((1, "cpu"), (2, "path")))
-    alone, speed_up = Model.of(sizes[-1:], [one]), float(one["cpu"] / two["path"])
+    one, two = (least(sizes[-1], processes, by) for processes, by in ((1, "cpu"), (2, "path")))
+    alone, speed_up = Model.of(sizes[-1:], [one], {}), float(one["cpu"] / two["path"])
     path = alone.path(sizes[-1], 2)
     print(
         f"{recipe}, {sizes[-1]} times the sample, {one['cpu']:.1f} s of CPU: two processes {speed_up:.2f} by CPU on "
@@ -219,7 +275,7 @@ def measure(recipe: str, inputs: Inputs, options: argparse.Namespace, machine_co
     print(f"  beyond equal shares: {shown(alone.remainders(sizes[-1], path, 2))}", flush=True)
     if len(sizes) > 1:
         held = int(options.held * 1e6)
-        model = Model.of(sizes, [best(size, 1, "cpu", held) for size in sizes])
+        model = Model.of(sizes, [least(size, 1, "cpu", held) for size in sizes], row_seconds())
         show_more(model, options.cores, options.hours)
     return speed_up
 
