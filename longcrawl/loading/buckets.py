@@ -315,6 +315,9 @@ def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Pic
 
 def _in_cycles(steps: Longs, cycles: int, cycle_steps: CycleSteps) -> Longs:
     """Divide the steps of each capacity among cycles: int64 [cycles, capacities]."""
+    most = int({"all": steps.sum, "equal": steps.max, "balanced": steps.min}[cycle_steps]())
+    if 0 < most < cycles:
+        raise LoaderError(f"cycles is {cycles:,}, and some would have no step: set it to at most {most:,}")
     if cycle_steps == "balanced":
         steps = np.full_like(steps, steps.min())
     if cycle_steps != "all":
@@ -398,7 +401,7 @@ class ComposedBatches(PlannedFeed):
             of the smallest capacity, everything else mixed, half of the steps of the largest. In each cycle of
             "grow-p2" and "grow-linear", after Pouransari et al., "Dataset Decomposition" (2024), short steps are
             frequent first, and long ones last.
-        cycles: cycles of a growing schedule, over all epochs together.
+        cycles: cycles of a growing schedule, over all epochs together; at most as many as have steps.
         cycle_steps: steps of the cycles: "all", "equal" for as many of a capacity in each cycle, or "balanced" for as
             many of every capacity; steps that do not divide are left out.
         split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
