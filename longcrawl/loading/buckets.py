@@ -315,11 +315,11 @@ def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Pic
 
 def _in_cycles(steps: Longs, cycles: int, cycle_steps: CycleSteps) -> Longs:
     """Divide the steps of each capacity among cycles: int64 [cycles, capacities]."""
-    most = int({"all": steps.sum, "equal": steps.max, "balanced": steps.min}[cycle_steps]())
-    if 0 < most < cycles:
-        raise LoaderError(f"cycles is {cycles:,}, and some would have no step: set it to at most {most:,}")
     if cycle_steps == "balanced":
         steps = np.full_like(steps, steps.min())
+    most = int(steps.sum() if cycle_steps == "all" else steps.max(initial=0))
+    if 0 < most < cycles:
+        raise LoaderError(f"cycles is {cycles:,}, and some would have no step: set it to at most {most:,}")
     if cycle_steps != "all":
         steps = steps // cycles * cycles
     return np.asarray(np.diff(steps * np.arange(cycles + 1)[:, None] // cycles, axis=0), np.int64)
