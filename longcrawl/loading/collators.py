@@ -10,13 +10,13 @@ there is no cache of keys and values. A mask of ones, or ``use_cache=True``, whi
 documents attend to each other. So these batches have no mask, and ``"use_cache": False``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, quoted
 
 Batch = dict[str, Any]
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -170,6 +170,10 @@ def context_columns(length: int, rank: int, size: int, layout: Layout = "zigzag"
     """
     if layout not in get_args(Layout):
         raise LoaderError(f"layout {layout!r} is neither 'zigzag' nor 'contiguous': give one of them")
+    numbers: dict[str, Any] = {"rank": rank, "size": size}
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise LoaderError(f"{name} takes a whole number, got {quoted(number)}: give an int")
     if not 0 <= rank < size:
         raise LoaderError(f"rank {rank} of {size} context-parallel ranks does not exist: count from 0 to size - 1")
     chunks = 2 * size if layout == "zigzag" else size
@@ -224,7 +228,11 @@ def _next_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _as_list(batches: Batches) -> list[Mapping[str, Any]]:
-    return [batches] if isinstance(batches, Mapping) else list(batches)
+    parts = [batches] if isinstance(batches, Mapping) or not isinstance(batches, Iterable) else list(batches)
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise LoaderError(f"this is not a batch: {quoted(part)}; pass what iterating a feed gives")
+    return parts
 
 
 def _stacked(parts: Sequence[Mapping[str, Any]]) -> Batch:
