@@ -373,10 +373,12 @@ class Rectangle(feed.Feed):
     ...     checkpoint["data"] = batches.state_dict()
 
     Rank ``r`` takes global batch ``step * world_size + r``; the last ``global_batches % world_size`` are dropped.
-    ``batches[i]`` is a pure function of ``i``.
+    No pass has the last ``rows % batch_size`` rows, nor the columns that do not fill a window. ``batches[i]`` is a pure
+    function of ``i``.
 
     Iterating resumes after the last delivered batch and ends with the pass. The next ``for`` loop starts a new pass, in
-    the same order. Run only one loop at a time. A state can be loaded with another ``batch_size`` if a batch of that
+    the same order; so does a state of a complete pass, or of one without a step for all ranks, unlike that of other
+    feeds. Run only one loop at a time. A state can be loaded with another ``batch_size`` if a batch of that
     size begins at the same row.
 
     If the rectangle has a loss mask, each batch also has ``loss_mask``, bool: False at targets without loss. In a
