@@ -110,7 +110,10 @@ class NanoGpt(ShardFormat):
         opening.compare(0, None if opening.end_of_text is not None else 1)
         found = None if header == "none" else _read_header(file)
         if found is None and header == "llm.c":
-            raise CorruptionError(f"{file} does not begin with the header of llm.c: open it with header='none'")
+            raise CorruptionError(
+                f"{file} does not begin with the header of llm.c: open it with header='none', or type --set "
+                "reading.header=none"
+            )
         width = found[0] if found else token_size or 2
         if token_size not in (None, width):
             raise FormatError(
@@ -139,7 +142,8 @@ def check_width(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> No
     if stored == np.uint32 and header == "none" and dtype == "auto":
         raise FormatError(
             "tokens would be uint32 in a flat file without a header, which nanoGPT reads as uint16: name a "
-            "vocabulary_size of 65,536 or less, or set dtype to 'uint32', or header to 'llm.c'"
+            "vocabulary_size of 65,536 or less, or set dtype to 'uint32', or header to 'llm.c' (in longcrawl convert, "
+            "--set writing.header=llm.c)"
         )
 
 
@@ -211,7 +215,8 @@ def _reject_unknown_header(file: Path, head: bytes) -> None:
     owner = "llm.c" if magic in VERSIONS else FOREIGN.get(magic, "an unknown project")
     raise FormatError(
         f"{file} begins with a header of {owner} that is not read (magic number {magic}, version {version}): write it "
-        "again with the header of llm.c or without one, or set header='none' if these bytes are tokens"
+        "again with the header of llm.c or without one, or set header='none' (--set reading.header=none) if these "
+        "bytes are tokens"
     )
 
 

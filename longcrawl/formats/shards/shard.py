@@ -271,7 +271,7 @@ def token_width(file: Path | str, size: int, given: int | None, last: int | None
         if given is None:
             raise FormatError(
                 f"{file} has no {index} and nothing else says how wide its tokens are: open it with "
-                "token_size=2 or token_size=4"
+                "token_size=2 or token_size=4, or type --set reading.token_size=2"
             )
         check_whole(file, size, given)
         return given

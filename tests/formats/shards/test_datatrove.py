@@ -65,7 +65,7 @@ def test_the_width_of_a_token_follows_from_the_index(token_table, tmp_path, sent
     for file in ("a.ds.index", "a.ds.crc32c"):
         (tmp_path / file).unlink()
     said = sentence_of(FormatError, datatrove.open, tmp_path / "a.ds")
-    assert "open it with token_size=2 or token_size=4" in said
+    assert "open it with token_size=2 or token_size=4, or type --set reading.token_size=2" in said
 
 
 def test_without_an_index_documents_are_found_by_their_end(shard, documents_in, sentence_of):

@@ -33,6 +33,7 @@ def test_a_flat_file_of_uint32_without_a_header_must_be_asked_for(token_table, t
     path, table = tmp_path / "train.bin", token_table([[1, 2]], "int64")
     said = sentence_of(FormatError, nanogpt.write, table, path, end_of_text=END)
     assert "which nanoGPT reads as uint16: name a vocabulary_size of 65,536 or less, or set dtype to 'uint32'" in said
+    assert said.endswith("(in longcrawl convert, --set writing.header=llm.c)")
     assert not path.exists()
     nanogpt.write(table, path, end_of_text=END, dtype="uint32")
     assert path.read_bytes() == struct.pack("<3I", 1, 2, END)
