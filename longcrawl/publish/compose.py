@@ -416,6 +416,11 @@ def chosen_strategies(
     if not settings:
         return usual
     for name in settings.keys() - PLANNED_BY:
+        if name in ("schedule", "cycles", "cycle_steps"):
+            raise StageError(
+                f"--set {name}: it orders steps when you train, and changes no sample: set it in "
+                "lc.loading.ComposedBatches"
+            )
         raise StageError(
             f"--set {name}: compose measures plans, which it does not change; {known_names(PLANNED_BY, name)}"
         )

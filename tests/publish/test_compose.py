@@ -302,6 +302,7 @@ outputs:
     assert (row["label"], row["samples"]) == (own.label, own.samples)
     for words, sentence in (
         (["--set", "heldout=3"], "--set heldout: compose measures plans"),
+        (["--set", "schedule=grow-p2"], "changes no sample: set it in lc.loading.ComposedBatches"),
         (["--set", "strategy"], "--set takes FIELD=VALUE of the output composed"),
         (["--capacities", "8,x"], "LongCrawlError: --capacities takes whole numbers"),
         (["--capacities", "16,8"], "write [8, 16]"),
