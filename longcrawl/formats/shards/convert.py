@@ -111,8 +111,8 @@ def convert(
     check_word("on_loss", on_loss, OnLoss)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
     opened = _known({"vocabulary_size": vocabulary_size}) | dict(reading or {})
-    found = [(one, find_format(one, source_format).shard_files(one)) for one, _ in pairs]
-    given = {one: opened | _known({"end_of_text": _end_of_text(files[0], end_of_text)}) for one, files in found}
+    around = {one: RESULTS.around(find_format(one, source_format).shard_files(one)[0]) for one, _ in pairs}
+    given = {one: opened | _known({"end_of_text": _end_of_text(each, end_of_text)}) for one, each in around.items()}
     policy = NOTE if on_loss == "warn" else on_loss
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
     # All shards get a mask, or none does, since feeds need one in all shards or in none.
@@ -134,17 +134,25 @@ def convert(
 
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
+    apart: dict[Path, None] = {}
     for one, other in pairs:
         read = find_format(one, source_format).reading(one, given[one])
         read = replace(read, documents=masked(read.documents)) if takes_masks else read
         shards.append(_write(read, into, other, settings))
         facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
         not_recorded |= dict.fromkeys(facts)
+        output = around[one]
+        if output and "id" not in read.columns and any(name.startswith("documents/") for name in output[1]["files"]):
+            apart[output[0]] = None
     for folder in dict.fromkeys(shard_folder(other, into.suffix) for _, other in pairs):
         into.write_index(folder)
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
+    for folder in apart if into.columns(["id"]) else ():
+        warn_user(
+            f"the ids of documents are in {folder / 'documents'} and were not converted: join them by shard and entry"
+        )
     kept = (f"the overlaps of {overlapping:,} documents, by the loss mask",) if overlapping else ()
     return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
 
@@ -182,9 +190,9 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _end_of_text(path: Path, given: int | None) -> int | None:
+def _end_of_text(around: tuple[Path, Mapping[str, Any]] | None, given: int | None) -> int | None:
     """Return the end of text that the output around a shard records, or else the given one."""
-    folder, described = RESULTS.around(path) or (None, {})
+    folder, described = around or (None, {})
     recorded: int | None = described.get("end_of_text")
     if None not in (recorded, given) and recorded != given:
         raise FormatError(

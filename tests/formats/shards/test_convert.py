@@ -166,6 +166,8 @@ def test_the_end_of_text_that_an_output_records_is_used(token_table, tmp_path, s
         assert f"{END} at the end alone" in said
     kept = lc.convert(tmp_path / "whole", tmp_path / "kept", "nanogpt")
     assert kept.not_recorded == (f"end_of_text {END}",)
+    with pytest.warns(UserWarning, match="the ids of documents are in .*documents and were not converted"):
+        lc.convert(tmp_path / "whole", tmp_path / "rows", "olmo-core")
     said = sentence_of(FormatError, lc.convert, tmp_path / "whole", tmp_path / "kept", "olmo-core", end_of_text=5)
     assert said == f"end_of_text is 5 and {tmp_path / 'whole'} records {END}: leave end_of_text out (--end-of-text)"
 
