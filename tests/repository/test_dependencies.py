@@ -24,7 +24,8 @@ CONSTRAINTS = ROOT / "constraints.txt"
 FOLDERS = {"longcrawl": "longcrawl", "cards": "longcrawl/cards"}
 NOT_HERE = {"py3langid": "py3langid", "gcsfs": "gcsfs"}
 """The import and the distribution of what CI does not install."""
-NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
+NOT_DECLARED = {"longcrawl", "scipy", *sys.stdlib_module_names}
+"""Modules that need no declaration; SciPy is only looked for, as numba does."""
 IN_WORKERS = {"pypdfium2"}
 """Distributions of modules that only a worker process imports."""
 BESIDE = ("accelerate", "grain", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
