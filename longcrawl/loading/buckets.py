@@ -317,9 +317,6 @@ def _in_cycles(steps: Longs, cycles: int, cycle_steps: CycleSteps) -> Longs:
     """Divide the steps of each capacity among cycles: int64 [cycles, capacities]."""
     if cycle_steps == "balanced":
         steps = np.full_like(steps, steps.min())
-    most = int(steps.sum() if cycle_steps == "all" else steps.max(initial=0))
-    if 0 < most < cycles:
-        raise LoaderError(f"cycles is {cycles:,}, and some would have no step: set it to at most {most:,}")
     if cycle_steps != "all":
         steps = steps // cycles * cycles
     return np.asarray(np.diff(steps * np.arange(cycles + 1)[:, None] // cycles, axis=0), np.int64)
@@ -401,7 +398,7 @@ class ComposedBatches(PlannedFeed):
             of the smallest capacity, everything else mixed, half of the steps of the largest. In each cycle of
             "grow-p2" and "grow-linear", after Pouransari et al., "Dataset Decomposition" (2024), short steps are
             frequent first, and long ones last.
-        cycles: cycles of a growing schedule, over all epochs together; at most as many as have steps.
+        cycles: cycles of a growing schedule, over all epochs together.
         cycle_steps: steps of the cycles: "all", "equal" for as many of a capacity in each cycle, or "balanced" for as
             many of every capacity; steps that do not divide are left out.
         split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
