@@ -3,7 +3,7 @@
 A section begins after a line feed, so it is read like a small file, and its lines have the numbers and offsets that
 they have in the whole file. A compressed file is decompressed once, by its division, which writes a file for each
 section; they are compressed by zstd at its fastest level, and take about as much space as the file. A thread writes
-them; those that a stopped division has written are compared, which takes a fifth of the time.
+them; those that a stopped division has written are compared instead, which takes less time.
 """
 
 from collections.abc import Callable, Sequence

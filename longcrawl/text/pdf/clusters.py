@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pypdfium2.raw as pdfium
 
 from longcrawl.text.pdf.calls import addresses, bulk
+from longcrawl.text.pdf.right_to_left import SPACE_GAP
 
 _NEAR = 8
 """Clusters of several characters among which a repeated one is searched."""
@@ -26,8 +27,6 @@ _NARROW = 0.8
 """Share of the other one's width below which a cluster is the repetition, wherever it is; else the second one is."""
 _APART = 4
 """Characters between two of one cluster."""
-_WORD_GAP = 0.15
-"""Gap between characters, in line heights, that is a space."""
 _AM = re.compile("[\u0e33\u0eb3]")
 _AM_GAP = 0.5
 """Width of the second glyph of am, in line heights."""
@@ -66,6 +65,7 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
     origins = np.zeros((len(text), 2))
     deque(map(_origin, repeat(handle), range(len(text)), *(addresses(origins, axis) for axis in range(2))), maxlen=0)
     is_blank = np.array([each.isspace() for each in text], np.bool_)
+    inserted = is_blank & generated
     has_ink_box = (boxes[:, [1, 3]] == heights).all(1) & ~is_blank
     _set_heights(boxes, origins[:, 1], has_ink_box, ~has_ink_box & (boxes[:, 3] > boxes[:, 1]))
     kept = np.ones(len(text), np.bool_)
@@ -79,8 +79,8 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
             near[near.index(same)] = cluster
         else:
             kept[cluster.places] = False
-    _join_around(text, boxes, origins, kept, is_blank & generated)
-    kept[_behind_am(text, boxes, is_blank & generated)] = False
+    _join_around(text, boxes, origins, kept, inserted)
+    kept[_behind_am(text, boxes, inserted)] = False
     return kept
 
 
@@ -151,5 +151,5 @@ def _join_around(text: str, boxes: Boxes, origins: Any, kept: Flags, inserted: F
         before, after = boxes[start - 1], boxes[done]
         spaces = [each for each in range(start, done) if kept[each] and text[each] == " "]
         kept[start:done] = False
-        if max(after[0] - before[2], before[0] - after[2]) > _WORD_GAP * (before[3] - before[1]):
+        if max(after[0] - before[2], before[0] - after[2]) > SPACE_GAP * (before[3] - before[1]):
             kept[spaces[:1]] = True

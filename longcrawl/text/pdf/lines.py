@@ -25,7 +25,9 @@ _COLUMN_LINES = 3
 _LONG = 15
 """Characters of a line above which it may be part of a column."""
 _LONGEST_MARKER = 5
-_MARKER = re.compile(r"[•◦▪–*·]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]")  # noqa: RUF001  # these begin list items
+ITEM_MARKER = r"[•◦▪–*·]|\(?\d{1,3}[.)]|\(?[a-zA-Z]\)"  # noqa: RUF001  # these begin list items
+"""Pattern of the marker of a list item before its text, where "A." may also be an initial."""
+_MARKER = re.compile(rf"{ITEM_MARKER}|\(?[a-zA-Z]\.")
 """Matches the marker of a list item alone."""
 _MARKER_GAP = 3.0
 """Space between a marker and its item, in line heights."""
@@ -98,7 +100,7 @@ def _with_markers(lines: list[Line]) -> list[Line]:
         if items := [line for line in lines if _begins(marker, line)]:
             item = min(items, key=lambda line: line.left)
             lines.remove(marker)
-            lines.insert(next(place for place, line in enumerate(lines) if line is item), marker)
+            lines.insert(lines.index(item), marker)
     return lines
 
 

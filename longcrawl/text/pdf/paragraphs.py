@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from itertools import filterfalse
 
-from longcrawl.text.pdf.lines import Line
+from longcrawl.text.pdf.lines import ITEM_MARKER, Line
 
 _HYPHENS = "-\u00ad\u2010\u2011"
 _VISIBLE_HYPHENS = "-\u2010\u2011"
@@ -16,7 +16,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "-"}
 _LAST_PART = re.compile(r"[^\W\d_]+$")
 _FIRST_PART = re.compile(r"[^\W\d_]+")
-_ITEM = re.compile(r"[•◦▪–*·]\s|\(?\d{1,3}[.)]\s|\(?[a-zA-Z]\)\s")  # noqa: RUF001  # these begin list items
+_ITEM = re.compile(rf"(?:{ITEM_MARKER})\s")
 """Matches the marker of a list item, which begins a line of its own."""
 _LONGEST_WORD = 100
 _MOST_WORDS = 200_000

@@ -19,7 +19,7 @@ import numpy.typing as npt
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _PRESENTATION_FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]+")
 
-_SPACE_GAP = 0.15
+SPACE_GAP = 0.15
 """Gap between characters, in line heights, that is a space even without one in the file."""
 _NARROW_GAP = 0.03
 """The same where PDFium has a space: letters such as reh reach below the next word."""
@@ -79,7 +79,7 @@ def right_to_left_lines(
 
     Parts are separated by gaps wider than ``gap`` line heights, and have boxes; the rightmost part of a line is first.
     On a page that ``is_mostly`` right-to-left text, a line is read from the right even if it has more Latin letters.
-    Characters have boxes as in :class:`longcrawl.text.pdf.words.Words`; those with NaN are not in the file.
+    Characters have boxes as in :class:`longcrawl.text.pdf.words.Words`; those whose ink is NaN are not in the file.
     """
     rows = [[row.ordered() for row in begun] for begun in _rows(lines)]
     pairs = [pair for begun in rows for row in begun for pair in pairwise(row) if _may_join(*pair)]
@@ -183,7 +183,7 @@ def _pieces(units: list[_Unit], gap: float, *, has_forms: bool) -> list[list[_Un
         between = (unit.box[2], unit.box[1], last.box[0], unit.box[3])
         if free > gap * unit.height:
             pieces.append([])
-        elif free > (_SPACE_GAP if last.word == unit.word else _NARROW_GAP) * unit.height and not (
+        elif free > (SPACE_GAP if last.word == unit.word else _NARROW_GAP) * unit.height and not (
             _is_space(last) or _is_space(unit)
         ):
             pieces[-1].append(_Unit(" ", between))
@@ -200,7 +200,7 @@ def _is_space(unit: _Unit) -> bool:
 def _may_join(unit: _Unit, after: _Unit) -> bool:
     """Return whether two units that touch are letters that join unless a non-joiner is between them."""
     last = next((letter for letter in reversed(unit.text) if not unicodedata.combining(letter)), " ")
-    is_near = unit.box[0] - after.box[2] < _SPACE_GAP * unit.height
+    is_near = unit.box[0] - after.box[2] < SPACE_GAP * unit.height
     return bool(is_near and _JOINS_NEXT.match(last) and _JOINS_LAST.match(after.text))
 
 

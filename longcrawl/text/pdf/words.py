@@ -10,7 +10,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import compress, repeat, starmap
+from itertools import chain, compress, repeat, starmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,8 +42,6 @@ HYPHEN_MARKS = (0x2, 0xFFFE)
 _LINE_FEED, _SPACE = -2, -1
 """Classes of white space, which are negative."""
 _MARK, _BAD, _SURROGATE, _ACCENT, _COMBINING_MARK, _RIGHT_TO_LEFT = range(1, 7)
-_IN_CLUSTERS = _COMBINING_MARK
-"""Class from which on characters may be in clusters."""
 _COMBINING = dict(
     zip(
         "`\u00b4^\u02c6~\u02dc\u00af\u02d8\u02d9\u00a8\u02da\u02dd\u02c7\u00b8\u02db",
@@ -73,7 +71,9 @@ _SLOTS = 4096
 def _make_classes() -> Classes:
     """Return the class of each code point below U+10000."""
     classes = np.zeros(0x10000, np.int8)
-    classes[[code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]] = _COMBINING_MARK
+    # Ideographs and syllables, which would take four times as long, hold no marks.
+    codes = chain(range(0x3100), range(0xA000, 0xAC00), range(0xFB00, 0x10000))
+    classes[[code for code in codes if unicodedata.category(chr(code)) in ("Mn", "Mc")]] = _COMBINING_MARK
     classes[[ord(found[0]) for found in RIGHT_TO_LEFT.finditer("".join(map(chr, range(0x10000))))]] = _RIGHT_TO_LEFT
     classes[0xD800:0xE000] = _SURROGATE
     # Control, private-use and replacement characters, which fonts without a map yield.
@@ -101,7 +101,7 @@ class Words(NamedTuple):
     """Left, bottom, right and top of each word in points, float32, ``(words, 4)``. Height is that of the font."""
     characters: Numbers | None
     """Boxes of all characters if the page has right-to-left text, and the left and right edge of their ink, float32,
-    ``(characters, 6)``; that of those which PDFium has inserted is NaN."""
+    ``(characters, 6)``; the ink of characters that PDFium has inserted is NaN."""
 
     @property
     def is_right_to_left(self) -> bool:
@@ -246,7 +246,8 @@ def _sampled(handle: Any, places: npt.NDArray[np.int64]) -> tuple[float, float]:
 
 def _words(text: str, classes: Classes, handle: Any) -> Words:
     every = None
-    if classes.max(initial=0) >= _IN_CLUSTERS:
+    # Combining marks and right-to-left letters, the last classes, may be in clusters.
+    if classes.max(initial=0) >= _COMBINING_MARK:
         every, heights, generated = _all_boxes(handle, len(classes))
         kept = join_clusters(handle, text, every, heights, generated)
         every[generated, 4:] = np.nan
