@@ -6,9 +6,7 @@ ink instead of that of the font.
 """
 
 import ctypes
-import re
 from collections import deque
-from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -19,19 +17,22 @@ import pypdfium2.raw as pdfium
 from longcrawl.text.pdf.calls import addresses, bulk
 from longcrawl.text.pdf.right_to_left import SPACE_GAP
 
-_NEAR = 8
-"""Clusters of several characters among which a repeated one is searched."""
+_RECENT = 8
+"""Clusters before a new one that it may repeat."""
 _COMMON = 0.5
 """Share of the narrower of two clusters that is common to both if one repeats the other."""
+_ALL_COMMON = 0.9
+"""The same where no text is beside the glyphs: a mark may belong to the next letter, which is drawn beside it."""
 _NARROW = 0.8
 """Share of the other one's width below which a cluster is the repetition, wherever it is; else the second one is."""
 _APART = 4
-"""Characters between two of one cluster."""
-_AM = re.compile("[\u0e33\u0eb3]")
+"""Most places from a character of a cluster to the next one."""
+_AM = "\u0e33\u0eb3"
+"""Thai and Lao am, whose second glyph is not in an ink box."""
 _AM_GAP = 0.5
-"""Width of the second glyph of am, in line heights."""
-_SAME_LINE = 1.0
-"""Points by which the baselines of characters in a line may differ."""
+"""Gap behind such an am, in line heights, that is a space."""
+_SAME_LINE = 0.15
+"""Difference of the baselines of a line's characters, in line heights."""
 
 _origin = bulk(pdfium.FPDFText_GetCharOrigin, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *[ctypes.c_void_p] * 2)
 
@@ -39,16 +40,31 @@ Flags = npt.NDArray[np.bool_]
 Boxes = npt.NDArray[np.float32]
 
 
+class _Characters(NamedTuple):
+    text: str
+    boxes: Boxes
+    origins: npt.NDArray[np.float64]
+    has_ink_box: Flags
+
+    def has_space(self, before: int, after: int) -> bool:
+        """Return whether the gap between two characters is as wide as a space."""
+        one, other = self.boxes[before], self.boxes[after]
+        least = _AM_GAP if self.text[before] in _AM and self.has_ink_box[before] else SPACE_GAP
+        return bool(max(other[0] - one[2], one[0] - other[2]) > least * (one[3] - one[1]))
+
+
 class _Cluster(NamedTuple):
     letters: list[str]
-    """Characters in alphabetical order, since PDFium turns those of some glyphs."""
+    """Characters in alphabetical order, since PDFium reverses those of some glyphs."""
     places: list[int]
     left: float
     right: float
+    height: float
     baseline: float
+    has_ink_box: bool
 
 
-def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generated: Flags) -> Flags:
+def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generated: Flags) -> tuple[Flags, list[int]]:
     """Set one box, with the height of the line, for the characters of a cluster; find those that are repeated.
 
     Args:
@@ -61,6 +77,7 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
 
     Returns:
         True for the characters to keep; False for repeated ones, and for spaces and line breaks inserted around them.
+        And the places of repeated characters that stand for the space between two words.
     """
     origins = np.zeros((len(text), 2))
     deque(map(_origin, repeat(handle), range(len(text)), *(addresses(origins, axis) for axis in range(2))), maxlen=0)
@@ -68,60 +85,75 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
     inserted = is_blank & generated
     has_ink_box = (boxes[:, [1, 3]] == heights).all(1) & ~is_blank
     _set_heights(boxes, origins[:, 1], has_ink_box, ~has_ink_box & (boxes[:, 3] > boxes[:, 1]))
+    clusters = _clusters(origins, ~(is_blank | generated))
+    for places in clusters:
+        some = boxes[places]
+        boxes[places] = np.where([True, True, False, False, True, False], some.min(0), some.max(0))
     kept = np.ones(len(text), np.bool_)
-    near: deque[_Cluster] = deque(maxlen=_NEAR)
-    for cluster in _clusters(text, boxes, origins, ~(is_blank | generated)):
-        same = next((each for each in near if _repeats(each, cluster)), None)
-        if same is None:
-            near.append(cluster)
-        elif _width(same) < _NARROW * _width(cluster):
-            kept[same.places] = False
-            near[near.index(same)] = cluster
-        else:
-            kept[cluster.places] = False
-    _join_around(text, boxes, origins, kept, inserted)
-    kept[_behind_am(text, boxes, inserted)] = False
-    return kept
+    page = _Characters(text, boxes, origins, has_ink_box)
+    kept[_repeated(page, clusters)] = False
+    spaces = _join_around(page, kept, inserted)
+    kept[_behind_am(page, np.flatnonzero(kept).tolist(), inserted)] = False
+    return kept, spaces
 
 
-def _behind_am(text: str, boxes: Boxes, inserted: Flags) -> list[int]:
-    """Return the places of spaces inserted behind Thai or Lao am, whose second glyph has no box."""
-    places = [found.end() for found in _AM.finditer(text) if found.end() + 1 < len(text) and inserted[found.end()]]
-    return [
-        place
-        for place in places
-        if boxes[place + 1, 0] - boxes[place - 1, 2] < _AM_GAP * (boxes[place - 1, 3] - boxes[place - 1, 1])
-    ]
-
-
-def _clusters(text: str, boxes: Boxes, origins: Any, inked: Flags) -> Iterator[_Cluster]:
-    """Yield the clusters of several characters, which have one origin, after giving these one box."""
-    open_ones: dict[tuple[float, float], list[int]] = {}
+def _clusters(origins: Any, inked: Flags) -> list[list[int]]:
+    """Return the places of the characters of each cluster, which have one origin."""
+    shared = np.zeros(len(inked), np.bool_)
+    for apart in range(1, min(_APART, len(inked) - 1) + 1):
+        same = (origins[apart:] == origins[:-apart]).all(1) & inked[apart:] & inked[:-apart]
+        shared[apart:] |= same
+        shared[:-apart] |= same
+    latest: dict[tuple[float, float], list[int]] = {}
     found = list[list[int]]()
-    for place, origin in zip(np.flatnonzero(inked).tolist(), map(tuple, origins[inked].tolist()), strict=True):
-        places = open_ones.get(origin)
+    for place, origin in zip(np.flatnonzero(shared).tolist(), map(tuple, origins[shared].tolist()), strict=True):
+        places = latest.get(origin)
         if places is None or place - places[-1] > _APART:
-            open_ones[origin] = places = []
+            latest[origin] = places = []
             found.append(places)
         places.append(place)
-    for places in found:
-        if len(places) > 1:
-            some = boxes[places]
-            left, bottom, ink_left = some[:, [0, 1, 4]].min(0)
-            right, top, ink_right = some[:, [2, 3, 5]].max(0)
-            boxes[places] = left, bottom, right, top, ink_left, ink_right
-            letters = sorted(text[place] for place in places)
-            yield _Cluster(letters, places, float(ink_left), float(ink_right), float(origins[places[0], 1]))
+    return found
+
+
+def _repeated(page: _Characters, clusters: list[list[int]]) -> list[int]:
+    """Return the places of clusters that repeat another one."""
+    found = list[int]()
+    recent: deque[_Cluster] = deque(maxlen=_RECENT)
+    for places in clusters:
+        _, bottom, _, top, left, right = page.boxes[places[0]].tolist()
+        letters = sorted(page.text[place] for place in places)
+        has_ink_box = bool(page.has_ink_box[places].any())
+        cluster = _Cluster(letters, places, left, right, top - bottom, page.origins[places[0], 1], has_ink_box)
+        same = next((each for each in recent if _repeats(each, cluster)), None)
+        if same is None:
+            recent.append(cluster)
+        elif _width(same) < _NARROW * _width(cluster):
+            found += same.places
+            recent[recent.index(same)] = cluster
+        else:
+            found += places
+    return found
 
 
 def _repeats(one: _Cluster, other: _Cluster) -> bool:
     common = min(one.right, other.right) - max(one.left, other.left)
-    is_common = common > _COMMON * min(_width(one), _width(other))
-    return one.letters == other.letters and is_common and abs(one.baseline - other.baseline) < 2 * _SAME_LINE
+    least = _COMMON if one.has_ink_box or other.has_ink_box else _ALL_COMMON
+    is_common = common > least * min(_width(one), _width(other))
+    is_same_line = abs(one.baseline - other.baseline) < _SAME_LINE * max(one.height, other.height)
+    return one.letters == other.letters and is_common and is_same_line
 
 
 def _width(cluster: _Cluster) -> float:
     return cluster.right - cluster.left
+
+
+def _behind_am(page: _Characters, places: list[int], inserted: Flags) -> list[int]:
+    """Return the places of spaces inserted behind am where there is none; ``places`` are those of the characters."""
+    return [
+        place
+        for before, place, after in zip(places, places[1:], places[2:], strict=False)
+        if inserted[place] and page.text[before] in _AM and not page.has_space(before, after)
+    ]
 
 
 def _set_heights(boxes: Boxes, baselines: Any, has_ink_box: Flags, plain: Flags) -> None:
@@ -135,8 +167,9 @@ def _set_heights(boxes: Boxes, baselines: Any, has_ink_box: Flags, plain: Flags)
     boxes[has_ink_box, 1], boxes[has_ink_box, 3] = bottoms[line_of[has_ink_box]], tops[line_of[has_ink_box]]
 
 
-def _join_around(text: str, boxes: Boxes, origins: Any, kept: Flags, inserted: Flags) -> None:
-    """Do not keep spaces and line breaks that were inserted around repeated characters within a word."""
+def _join_around(page: _Characters, kept: Flags, inserted: Flags) -> list[int]:
+    """Do not keep spaces and line breaks inserted around repeated characters; return places to keep as a space."""
+    spaces = list[int]()
     done = 0
     for place in np.flatnonzero(~kept).tolist():
         if place < done:
@@ -144,12 +177,15 @@ def _join_around(text: str, boxes: Boxes, origins: Any, kept: Flags, inserted: F
         start = done = place
         while start > 0 and (inserted[start - 1] or not kept[start - 1]):
             start -= 1
-        while done < len(text) and (inserted[done] or not kept[done]):
+        while done < len(page.text) and (inserted[done] or not kept[done]):
             done += 1
-        if start == 0 or done == len(text) or abs(origins[start - 1, 1] - origins[done, 1]) > _SAME_LINE:
+        if start == 0 or done == len(page.text):
             continue
-        before, after = boxes[start - 1], boxes[done]
-        spaces = [each for each in range(start, done) if kept[each] and text[each] == " "]
+        height = page.boxes[done, 3] - page.boxes[done, 1]
+        if abs(page.origins[start - 1, 1] - page.origins[done, 1]) > _SAME_LINE * height:
+            continue
         kept[start:done] = False
-        if max(after[0] - before[2], before[0] - after[2]) > SPACE_GAP * (before[3] - before[1]):
-            kept[spaces[:1]] = True
+        if page.has_space(start - 1, done):
+            kept[place] = True
+            spaces.append(place)
+    return spaces

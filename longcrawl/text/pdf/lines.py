@@ -1,10 +1,11 @@
 """Lines of a page in reading order, from words with boxes."""
 
 import re
-from collections import deque
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, compress, pairwise
 from statistics import median
 
 import numpy as np
@@ -24,16 +25,19 @@ _COLUMN_WIDTH = 6.0
 _COLUMN_LINES = 3
 _LONG = 15
 """Characters of a line above which it may be part of a column."""
-_LONGEST_MARKER = 5
 ITEM_MARKER = r"[•◦▪–*·]|\(?\d{1,3}[.)]|\(?[a-zA-Z]\)"  # noqa: RUF001  # these begin list items
 """Pattern of the marker of a list item before its text, where "A." may also be an initial."""
-_MARKER = re.compile(rf"{ITEM_MARKER}|\(?[a-zA-Z]\.")
-"""Matches the marker of a list item alone."""
+_LONGEST_MARKER = 4
+"""Characters of a marker that is drawn apart from its item."""
+_MARKER = re.compile(r"[•◦▪]|(?:\d{1,3}|[a-zA-Z])[.)]")
+"""Matches such a marker. Dashes, stars and numbers in brackets are also cells, points of plots, and equations."""
+_MOST_MARKERS = 200
+"""Such markers on a page, above which they are no list."""
 _MARKER_GAP = 3.0
 """Space between a marker and its item, in line heights."""
 _MOST_CUTS = 12
 _SHORT = 5
-"""Characters of a word that may be higher than wide in upright text."""
+"""Characters of a word that does not show the direction of the text."""
 
 _SPELLED = str.maketrans(
     {
@@ -90,18 +94,29 @@ def page_lines(words: Words) -> list[Line]:
 
 
 def _with_markers(lines: list[Line]) -> list[Line]:
-    """Return the lines with the markers of list items before their items, which some files draw elsewhere."""
-    markers = [
-        line
+    """Return the lines with list markers before their items, where a file draws several markers one after another."""
+    marked = [
+        len(line.text) <= _LONGEST_MARKER and _MARKER.fullmatch(line.text) is not None and not _begins(line, after)
         for line, after in zip(lines, [*lines[1:], None], strict=True)
-        if len(line.text) <= _LONGEST_MARKER and _MARKER.fullmatch(line.text) and not _begins(line, after)
     ]
-    for marker in markers:
-        if items := [line for line in lines if _begins(marker, line)]:
-            item = min(items, key=lambda line: line.left)
-            lines.remove(marker)
-            lines.insert(lines.index(item), marker)
-    return lines
+    alone = [
+        place
+        for place in compress(range(len(lines)), marked)
+        if any(marked[max(place - 1, 0) : place]) or any(marked[place + 1 : place + 2])
+    ]
+    if not 0 < len(alone) <= _MOST_MARKERS:
+        return lines
+    upwards = sorted((line.bottom, place) for place, line in enumerate(lines) if not marked[place])
+    markers: dict[int, list[int]] = defaultdict(list)
+    for place in alone:
+        marker = lines[place]
+        start, stop = (bisect_left(upwards, (marker.bottom + part * marker.height,)) for part in (-0.5, 0.5))
+        items = [item for _, item in upwards[start:stop] if _begins(marker, lines[item])]
+        if items:
+            markers[min(items, key=lambda item: lines[item].left)].append(place)
+    moved = set(chain.from_iterable(markers.values()))
+    order = chain.from_iterable((*markers.get(place, ()), place) for place in range(len(lines)) if place not in moved)
+    return [lines[place] for place in order]
 
 
 def _begins(marker: Line, line: Line | None) -> bool:
@@ -112,13 +127,10 @@ def _begins(marker: Line, line: Line | None) -> bool:
 
 
 def _upright(words: Words) -> Words:
-    """Turn a page whose text runs upwards, downwards or upside down.
-
-    Long words of text that runs upwards or downwards are higher than wide.
-    """
-    left, bottom, right, top = words.boxes.T
+    """Turn a page whose text runs upwards, downwards or upside down, by the places of its words' characters."""
+    left, bottom, _, _ = words.boxes.T
     is_long = words.stops - words.starts > _SHORT
-    if 2 * np.count_nonzero((top - bottom > right - left)[is_long]) > np.count_nonzero(is_long):
+    if 2 * np.count_nonzero(words.climbs[is_long]) > np.count_nonzero(is_long):
         turn = _turn_left if _decrease(bottom, left) else _turn_right
     elif words.characters is None and _decrease(left, bottom):
         return words._replace(boxes=-words.boxes[:, [2, 3, 0, 1]])

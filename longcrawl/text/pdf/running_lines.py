@@ -48,6 +48,8 @@ class _Edge(NamedTuple):
     """Text without case and spaces; empty for a number alone."""
     counted: list[str]
     """The text with one of its numbers replaced by the distance to the number of the page, for each number."""
+    alone: str = ""
+    """The text of a number alone."""
 
 
 class _Seen(NamedTuple):
@@ -117,8 +119,7 @@ class RunningLines:
         for row in rows:
             found = [edge for edge in row if self._is_counted(edge) or self._is_repeated(edge)]
             if any(edge.text for edge in found):
-                # A number alone beside a running line is a year, or counts anew in each chapter.
-                found = [edge for edge in row if edge in found or not edge.text]
+                found = [edge for edge in row if edge in found or self._has_neighbour(edge)]
             if len(found) == len(row) or len(row) < _LEAST_CELLS:
                 yield from found
             if len(found) < len(row):
@@ -127,6 +128,15 @@ class RunningLines:
     def _is_counted(self, edge: _Edge) -> bool:
         """Return whether a number of the line counts with the pages."""
         return any(self._pages_with(key, edge).count(True) >= self._least for key in edge.counted)
+
+    def _has_neighbour(self, edge: _Edge) -> bool:
+        """Return whether a number alone is on another page too, as a year is, or counts in one of short chapters."""
+        if edge.text:
+            return False
+        places = [self._next + step for step in (*_STEPS, *(-step for step in _STEPS))]
+        pages = [self._window[place].heights for place in places if 0 <= place < len(self._window)]
+        bottoms = chain.from_iterable(page.get(key, ()) for page in pages for key in (*edge.counted, edge.alone))
+        return any(abs(bottom - edge.bottom) <= _NEAR for bottom in bottoms)
 
     def _is_repeated(self, edge: _Edge) -> bool:
         """Return whether neighbouring pages have the line."""
@@ -197,7 +207,7 @@ def _outermost(lines: list[Line], page: int) -> _Seen:
     sides = [_rows(lines, upper, page), _rows(lines, lower, page)]
     heights: dict[str, list[float]] = defaultdict(list)
     for edge in chain.from_iterable(chain.from_iterable(sides)):
-        for key in [edge.text, *edge.counted]:
+        for key in [edge.text or edge.alone, *edge.counted]:
             heights[key].append(edge.bottom)
     return _Seen(lines, sides, dict(heights))
 
@@ -221,7 +231,7 @@ def _edge(number: int, line: Line, page: int) -> _Edge:
     text = line.text.lower()
     numbers = list(_COUNTED.finditer(text))
     if numbers and _NUMBER.fullmatch(text):
-        return _Edge(number, line.bottom, "", [f"\0{_value(numbers[0][0]) - page}"])
+        return _Edge(number, line.bottom, "", [f"\0{_value(numbers[0][0]) - page}"], f"\0={text}")
     counted = [
         f"{text[: found.start()]}\0{_value(found[0]) - page}\0{text[found.end() :]}"
         for found in numbers[:_MOST_NUMBERS]

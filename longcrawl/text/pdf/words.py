@@ -99,6 +99,8 @@ class Words(NamedTuple):
     """Number of the line of each word; a hyphen mark ends a line."""
     boxes: Numbers
     """Left, bottom, right and top of each word in points, float32, ``(words, 4)``. Height is that of the font."""
+    climbs: npt.NDArray[np.bool_]
+    """Whether the last character of a word is rather above or below the first one than beside it."""
     characters: Numbers | None
     """Boxes of all characters if the page has right-to-left text, and the left and right edge of their ink, float32,
     ``(characters, 6)``; the ink of characters that PDFium has inserted is NaN."""
@@ -249,9 +251,12 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
     # Combining marks and right-to-left letters, the last classes, may be in clusters.
     if classes.max(initial=0) >= _COMBINING_MARK:
         every, heights, generated = _all_boxes(handle, len(classes))
-        kept = join_clusters(handle, text, every, heights, generated)
+        kept, spaces = join_clusters(handle, text, every, heights, generated)
         every[generated, 4:] = np.nan
-        text, classes, every = "".join(compress(text, kept.tolist())), classes[kept], every[kept]
+        characters, classes = list(text), classes.copy()
+        for place in spaces:
+            characters[place], classes[place], every[place, 4:] = " ", _SPACE, np.nan
+        text, classes, every = "".join(compress(characters, kept.tolist())), classes[kept], every[kept]
     inked = classes >= 0
     marks = classes == _MARK
     ends = ~inked | marks
@@ -265,7 +270,8 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
     first, last = corners[: len(starts)], corners[len(starts) :]
     boxes = np.minimum(first, last)
     np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
-    return Words(text, starts, stops, lines, boxes, every if (classes == _RIGHT_TO_LEFT).any() else None)
+    across, up = np.abs(last[:, :2] + last[:, 2:] - first[:, :2] - first[:, 2:]).T
+    return Words(text, starts, stops, lines, boxes, up > across, every if (classes == _RIGHT_TO_LEFT).any() else None)
 
 
 def _all_boxes(handle: Any, count: int) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:

@@ -25,9 +25,9 @@ def cluster(left, text=THAI):
 
 @pytest.fixture
 def lines(make_pdf):
-    def read(*parts):
+    def read(*parts, size=12, **made):
         content = " ".join(parts)
-        document = pypdfium2.PdfDocument(make_pdf(f"BT /F 12 Tf {content} {BELOW} ET".encode()))
+        document = pypdfium2.PdfDocument(make_pdf(f"BT /F {size} Tf {content} {BELOW} ET".encode(), **made))
         try:
             page = read_page(document.raw, 0, "queue", nullcontext)
         finally:
@@ -57,3 +57,15 @@ def test_a_space_beside_a_repeated_cluster_remains(lines):
 def test_letters_of_a_ligature_are_one_unit(lines):
     text = lines(span(LAM_ALEF, ("1 0 0 1 58.7 700", "w")), span("\u0645", ("1 0 0 1 53 700", "n")))[0].text
     assert text == f"{LAM_ALEF}\u0645"
+
+
+def test_equal_ligatures_in_lines_of_small_type_are_all_read(lines):
+    letters = {code: chr(code) for code in range(ord("a"), ord("z") + 1)} | {ord("A"): "fi", ord("B"): "\u0301"}
+    pairs = " ".join(f"<{code:02x}> <{text.encode('utf-16-be').hex()}>" for code, text in letters.items())
+    begin = "12 dict begin begincmap /CMapName /X def 1 begincodespacerange <00> <FF>"
+    characters = f"{begin} endcodespacerange {len(letters)} beginbfchar {pairs} endbfchar endcmap end end"
+    made = {"font": b"/ToUnicode 90 0 R", "more": {90: characters.encode()}}
+    shown = (f"1 0 0 1 50 {700 - 1.8 * number} Tm (Ar) Tj" for number in range(3))
+    # Clusters are looked for on pages with a combining accent.
+    found = lines(*shown, "1 0 0 1 50 680 Tm (eB) Tj", size=1.5, **made)
+    assert [line.text for line in found[:3]] == ["fir"] * 3

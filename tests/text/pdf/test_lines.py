@@ -21,7 +21,8 @@ def words_of(*lines: list[tuple[str, float, float]], height: float = 10.0, chara
         text = text[:-1] + "\r\n"
     places = np.array(starts, np.int64).reshape(-1, 2)
     corners = np.array(boxes, np.float32).reshape(-1, 4)
-    return Words(text, places[:, 0], places[:, 1], np.array(numbers, np.int64), corners, characters)
+    climbs = np.zeros(len(places), np.bool_)
+    return Words(text, places[:, 0], places[:, 1], np.array(numbers, np.int64), corners, climbs, characters)
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -51,6 +52,21 @@ def test_markers_drawn_elsewhere_are_before_their_items(after):
     assert texts(lines) == expected
 
 
+@pytest.mark.parametrize("markers", [["(1)"], ["(21)", "(22)"], ["\u2013", "\u2013"], ["1."]])
+def test_numbers_of_equations_and_cells_are_no_markers(markers):
+    """They are at the right edge of a column, next to the other one."""
+    left = [sentence(f"line {number} of the left column", 50, 700 - 14 * number) for number in range(4)]
+    numbers = [[(marker, 280, 700 - 14 * place)] for place, marker in enumerate(markers, 1)]
+    right = [sentence(f"line {number} of the right column", 310, 700 - 14 * number) for number in range(4)]
+    found = texts(page_lines(words_of(*left, *numbers, *right)))
+    assert found[4 : 4 + len(markers)] == markers
+
+
+def test_words_taller_than_wide_do_not_turn_a_page():
+    words = words_of(sentence("tallest letters", 50, 100), height=60)
+    assert texts(page_lines(words)) == ["tallest letters"]
+
+
 def test_a_page_without_words_has_no_lines():
     assert page_lines(words_of()) == []
 
@@ -68,9 +84,12 @@ def test_a_line_is_cut_at_a_gap_wider_than_between_words():
 
 def test_a_mark_of_a_hyphen_begins_a_line():
     whole = "exam\x02ple"
-    starts, stops, numbers = np.array([0, 5]), np.array([5, 8]), np.array([0, 1])
+    starts, stops, numbers, climbs = np.array([0, 5]), np.array([5, 8]), np.array([0, 1]), np.zeros(2, np.bool_)
     boxes = np.array([(50, 700, 75, 710), (50, 688, 65, 698)], np.float32)
-    assert texts(page_lines(Words(whole, starts, stops, numbers, boxes, None))) == ["exam-", "ple"]
+    assert texts(page_lines(Words(whole, starts, stops, numbers, boxes, climbs, None))) == [
+        "exam-",
+        "ple",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +145,8 @@ def test_turned_text_is_read_as_upright_text(angle):
     plain = words_of(sentence("a margin of several words", 52, 100), sentence("beside a printed column", 52, 88))
     x0, y0, x1, y1 = plain.boxes.T
     turned = {0: [x0, y0, x1, y1], 90: [-y1, x0, -y0, x1], 180: [-x1, -y1, -x0, -y0], 270: [y0, -x1, y1, -x0]}
-    lines = page_lines(plain._replace(boxes=np.stack(turned[angle], axis=1)))
+    climbs = np.full(len(plain.starts), angle in (90, 270))
+    lines = page_lines(plain._replace(boxes=np.stack(turned[angle], axis=1), climbs=climbs))
     assert lines == page_lines(plain)
     assert texts(lines) == ["a margin of several words", "beside a printed column"]
 
@@ -140,7 +160,9 @@ def test_a_right_to_left_line_is_ordered_by_its_characters():
     boxes = np.stack([lefts, lefts * 0 + 700, lefts + 5, lefts * 0 + 710, lefts, lefts + 5], axis=1)
     bounds = np.array([[0, 7], [8, 15]])
     words = np.array([(0, 700, 35, 710), (40, 700, 75, 710)], np.float32)
-    found = page_lines(Words(text, bounds[:, 0], bounds[:, 1], np.zeros(2, np.int64), words, boxes))
+    found = page_lines(
+        Words(text, bounds[:, 0], bounds[:, 1], np.zeros(2, np.int64), words, np.zeros(2, np.bool_), boxes)
+    )
     assert texts(found) == [f"{hebrew} {latin}"]
 
 
@@ -156,6 +178,7 @@ def test_on_a_right_to_left_page_the_right_column_is_first():
     starts = np.arange(0, len(text), size)
     words = boxes[starts, :4]
     words[:, 0] -= 5 * (size - 3)
-    found = page_lines(Words(text, starts, starts + size - 3, np.arange(len(starts)), words, boxes))
+    climbs = np.zeros(len(starts), np.bool_)
+    found = page_lines(Words(text, starts, starts + size - 3, np.arange(len(starts)), words, climbs, boxes))
     assert "".join(line.text[-1] for line in found) == "r" * 8 + "l" * 8
     assert all(line.left == -(lefts["right"] + 5.0 * size + 5) for line in found[:8])

@@ -56,6 +56,11 @@ def test_a_number_beside_a_running_line_is_removed_with_it():
     assert through(alone) == [[*body(number), "2026"] for number in range(6)]
 
 
+def test_values_beside_the_labels_of_a_form_are_kept():
+    pages = [[*page(number, "Invoice"), line(str(11 + 7919 * number % 8999), 760, left=500)] for number in range(8)]
+    assert [texts[-1] for texts in through(pages)] == [lines[-1].text for lines in pages]
+
+
 def test_roman_page_numbers_are_removed_and_single_letters_kept():
     romans = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"]
     pages = [[*page(number), line(roman, 30)] for number, roman in enumerate(romans)]
