@@ -45,7 +45,7 @@ class Document:
     """A document that is read: sends the pages whose text is known, some at a time, then a summary.
 
     A message has lines of JSON: for each page in order, a list of kind, text and, if anything was removed, the list of
-    rules and texts of that; and an object at the end. At most nine pages are held back.
+    rules and texts of that; and an object at the end. At most 13 pages are held: nine neighbours and four read at once.
     """
 
     def __init__(self, options: Options, send: Callable[[str], None], end: Callable[[str], None]) -> None:

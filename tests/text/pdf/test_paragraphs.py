@@ -54,6 +54,14 @@ def test_cjk_lines_join_without_a_space():
     assert text_of("日本語の文章", "and Latin") == "日本語の文章 and Latin"
 
 
+@pytest.mark.parametrize("hyphens", ["join", "keep"])
+def test_a_korean_line_may_end_within_a_word(hyphens):
+    seen = "우리는 나무를 심고 나무는 자라고|", "나무를 보고 우리는 쉬고|"
+    assert text_of(*seen, "심고 나", "무는 자라고 우리는", "나무를 보고|", hyphens=hyphens).splitlines()[2:] == [
+        "심고 나무는 자라고 우리는 나무를 보고"
+    ]
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
