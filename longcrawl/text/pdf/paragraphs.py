@@ -11,7 +11,7 @@ _HYPHENS = "-\u00ad\u2010\u2011"
 _VISIBLE_HYPHENS = "-\u2010\u2011"
 """Hyphens that may belong to the word; U+00AD is only at the end of a line."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
-"""Matches a character of a script without spaces between words: Chinese, Japanese, Thai and others."""
+"""Matches a character of a script whose lines may end within words: Chinese, Japanese, Korean, Thai and others."""
 _HANGUL = re.compile(r"[\uac00-\ud7a3]")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _NOT_IN_WORDS = {code: " " for code in range(128) if not chr(code).isalpha() and chr(code) != "-"}
@@ -168,15 +168,15 @@ class Paragraphs:
             if is_broken and self._join_hyphen(last.text, line.text, before):
                 return ""
             if is_near and self._is_full and not _ITEM.match(line.text):
-                return "" if self._is_unspaced(last.text[-1], line.text[0]) else " "
+                is_unspaced = _UNSPACED.match(last.text[-1]) and _UNSPACED.match(line.text)
+                return "" if is_unspaced and self._continues(last.text[-1], line.text[0]) else " "
         if is_new_page:
             return self._page_break
         return "\n" if is_near else "\n\n"
 
-    def _is_unspaced(self, last: str, first: str) -> bool:
-        if _HANGUL.match(last) and _HANGUL.match(first):
-            return self._syllables.is_word(last, first)
-        return bool(_UNSPACED.match(last) and _UNSPACED.match(first))
+    def _continues(self, last: str, first: str) -> bool:
+        """Return whether no word ends between two characters of such scripts."""
+        return not (_HANGUL.match(last) and _HANGUL.match(first)) or self._syllables.is_word(last, first)
 
     def _join_hyphen(self, last: str, text: str, before: list[str]) -> bool:
         """Return whether a word continues after a hyphen, which is removed unless it belongs to the word."""

@@ -270,8 +270,17 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
     first, last = corners[: len(starts)], corners[len(starts) :]
     boxes = np.minimum(first, last)
     np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
-    across, up = np.abs(last[:, :2] + last[:, 2:] - first[:, :2] - first[:, 2:]).T
-    return Words(text, starts, stops, lines, boxes, up > across, every if (classes == _RIGHT_TO_LEFT).any() else None)
+    centers = corners[:, :2] + corners[:, 2:]
+    steps = np.abs(centers[len(starts) :] - centers[: len(starts)])
+    return Words(
+        text,
+        starts,
+        stops,
+        lines,
+        boxes,
+        steps[:, 1] > steps[:, 0],
+        every if (classes == _RIGHT_TO_LEFT).any() else None,
+    )
 
 
 def _all_boxes(handle: Any, count: int) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
