@@ -83,7 +83,7 @@ class MapFunction(_OfFunction, stages.Rewrite):
         if not isinstance(made, Mapping):
             raise StageError(f"{self.name} returns {type(made).__name__}: return a text, or columns, {{'text': …}}")
         if made.get("id", known := row.get("id")) != known:
-            raise StageError(f"{self.name} changes the id {known!r}, by which ledgers know a document: leave it")
+            raise StageError(f"{self.name} changes the id {known!r}, which ledgers refer to: keep the id")
         return made
 
 
@@ -148,8 +148,8 @@ class Crawl:
     @data.setter
     def data(self, _: Any) -> None:
         raise errors.LongCrawlError(
-            "documents that are set have no reason in the ledger: write crawl.filter(function) or crawl.map(function), "
-            "or begin another crawl with lc.Crawl(data)"
+            "setting data would remove documents without a reason in the ledger: write crawl.filter(function) or "
+            "crawl.map(function), or start another crawl with lc.Crawl(data)"
         )
 
     @property
@@ -161,13 +161,13 @@ class Crawl:
     def funnel(self) -> Funnel:
         """Number of documents that each stage kept."""
         if self._funnel is None:
-            judged = "a streaming crawl is judged as it is read and keeps no ledger"
+            judged = "a streaming crawl is filtered as it is read and keeps no ledger"
             raise LedgerError(f"{judged}; open it with streaming=False")
         return self._funnel
 
     def __or__(self, stage: stages.Stage) -> "Crawl":
         if not isinstance(stage, stages.Stage):
-            raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
+            raise StageError(f"expected a stage such as lc.text.MinWords(16_000), got {stage!r}")
         steps = [*self.steps, stage]
         labels = stages.label_stages([step.name for step in steps])
         if (fault := stages.stages_fault(list(zip(labels, steps, strict=True)))) is not None:
@@ -208,8 +208,8 @@ class Crawl:
                 raise
             reason = errors.one_line(wrong).partition(". ")[0]
             raise StageError(
-                f"{stage.name} makes a column of several types ({reason}): return one type, and in the first {BATCH} "
-                "rows a value that is not None"
+                f"{stage.name} returned values of several types in one column ({reason}): return one type, with a "
+                f"value other than None in the first {BATCH} rows"
             ) from wrong
 
     def why(self, document: str) -> ledger.Reason:
@@ -263,7 +263,7 @@ class Crawl:
         """
         labels = [row.stage for row in self.funnel]
         if stage not in labels:
-            raise LedgerError(f"this crawl has not passed {stage!r}; it has passed: {', '.join(labels) or 'none'}")
+            raise LedgerError(f"this crawl has no stage {stage!r}; it has: {', '.join(labels) or 'none'}")
         before = self._before(len(labels) - labels.index(stage))
         gone = self.ledger.filter(pc.equal(self.ledger["stage"], stage))
         places = np.flatnonzero(pc.is_in(_ids(before.data), value_set=gone["id"]).to_numpy(zero_copy_only=False))
@@ -287,7 +287,7 @@ class Crawl:
         known = [label for label, step in zip(labels, self.steps, strict=True) if step.saves_index is not None]
         if stage not in known:
             has = ", ".join(known) or "none"
-            raise LedgerError(f"this crawl has passed no stage {stage!r} with an index; it has: {has}")
+            raise LedgerError(f"this crawl has no stage {stage!r} with an index; it has: {has}")
         place = labels.index(stage)
         survey: Any = self.steps[place]  # only surveys have indexes
         sketches = _all_rows(_sketches(survey, self._before(len(labels) - place).data))
@@ -415,8 +415,8 @@ class Crawl:
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"]))
         if stage.saves_index:  # it lists the documents kept by the whole crawl
             errors.warn_user(
-                f'only a run writes an index by itself: call crawl.save_index("{label}", FOLDER) once the crawl has '
-                "passed all its stages"
+                "indexes are written automatically only by runs: call "
+                f'crawl.save_index("{label}", FOLDER) after all stages'
             )
         return self._then(self.data, stage, ledger.entries(removals["id"], removals, label), kept=kept)
 
@@ -473,8 +473,8 @@ def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings:
         name = os.fspath(name)
     if not isinstance(name, str):
         raise SourceError(
-            f"lc.open takes a name, got {errors.quoted(name)}: name a file, folder, URL or glob, or several files as "
-            "lc.open('text', data_files=[…]), or make a crawl of rows with lc.Crawl(rows)"
+            f"lc.open needs a name, got {errors.quoted(name)}: give a file, folder, URL or glob, or several files as "
+            "lc.open('text', data_files=[…]), or use lc.Crawl(rows) for rows"
         )
     if name in SOURCES or ":" in name.partition("://")[0]:
         with first_cause(), errors.no_documents(name):

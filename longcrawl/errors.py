@@ -201,10 +201,10 @@ def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Itera
     Damaged and hostile files make libraries raise almost anything, and those in Rust panic, which is not an Exception.
     Put only the library call into the block: it would also hide bugs in our own code.
 
-    >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
+    >>> with unreadable("run/recipe.yaml", LongCrawlError, "restore it from a backup"):
     ...     {}["name"]
     Traceback (most recent call last):
-    longcrawl.errors.LongCrawlError: run/recipe.yaml cannot be read (KeyError: 'name'): copy it back from a backup
+    longcrawl.errors.LongCrawlError: run/recipe.yaml cannot be read (KeyError: 'name'): restore it from a backup
     """
     try:
         yield

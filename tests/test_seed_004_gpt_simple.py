@@ -78,7 +78,7 @@ def test_a_uint16_for_each_entry_is_its_overlap_prefix(tmp_path):
 def test_an_overlap_that_uint16_does_not_hold_is_an_error(tmp_path):
     """A per-entry uint16 overlap-prefix length: 70,000 is not 4,464."""
     table = documents([1] * 70_000, [1] * 70_000, overlap=[0, 70_000])
-    with pytest.raises(FormatError, match="an overlap of 70,000 tokens, GPT-Simple's index holds 65,535"):
+    with pytest.raises(FormatError, match="an overlap of 70,000 tokens, but GPT-Simple's index holds 65,535"):
         lc.formats.gpt_simple.write([table], tmp_path / "a.bin")
 
 

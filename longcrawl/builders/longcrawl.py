@@ -115,7 +115,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
                 raise ChangedDataError(str(changed)) from changed
         if bad_files.found:
             names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
-            logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
+            logger.warning("%s input files could not be read completely: %s", len(bad_files.found), names)
 
 
 def about_source(source: Source) -> dict[str, str]:

@@ -33,7 +33,7 @@ def register() -> None:
         original = factory.get_module
     except AttributeError as error:
         raise LongCrawlError(
-            f"datasets {datasets.__version__} has moved what load_dataset('longcrawl') needs ({error}); "
+            f"datasets {datasets.__version__} has moved internals that load_dataset('longcrawl') needs ({error}); "
             "install datasets 5.2, or use longcrawl.builders.longcrawl.load"
         ) from error
     if hasattr(original, "_of_longcrawl"):

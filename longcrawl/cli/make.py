@@ -22,7 +22,7 @@ from longcrawl.cli.commands import (
 from longcrawl.core.kinds import EngineName
 from longcrawl.errors import LongCrawlError, RunError, StageError
 
-TextField = Annotated[str, option("The field that has the texts of documents that are not a crawl.", metavar="NAME")]
+TextField = Annotated[str, option("Field that holds the text, if the documents are not a crawl.", metavar="NAME")]
 
 
 @app.command(epilog="Example: longcrawl lines texts.jsonl --out lines.yaml")
@@ -32,15 +32,15 @@ def lines(
         Path | None, file_option("Also write them to a new YAML file, for line_corrections.patterns.")
     ] = None,
     min_documents: Annotated[
-        int | None, option("Leave out lines of fewer documents; 3 or a thousandth if left out.", min=1)
+        int | None, option("Omit lines found in fewer documents; default: 3 or a thousandth.", min=1)
     ] = None,
-    documents: Annotated[int, option("Documents to read, the first ones.", min=1)] = 100_000,
+    documents: Annotated[int, option("Number of documents to read, from the first.", min=1)] = 100_000,
     language: Annotated[str, option("With --out: language of the documents.")] = "en",
     text_field: TextField = "text",
 ) -> None:
     """Propose patterns of lines to remove.
 
-    They are the short lines that most documents have. Pages and PDFs are extracted first. Read the patterns before a
+    These are short lines that many documents share. Pages and PDFs are extracted first. Read the patterns before a
     run uses them.
     """
     from longcrawl.sources.text import without_set
@@ -51,7 +51,7 @@ def lines(
     with without_set():
         found = lc.text.propose_lines(_open_texts(crawl, text_field).data.take(documents), min_documents=min_documents)
     if not found.documents:
-        raise StageError(f"{crawl} has no documents to propose lines of: name others")
+        raise StageError(f"{crawl} has no documents to propose lines from: choose others")
     answer(found)
     if out is not None:
         found.save(out, language)
@@ -59,20 +59,20 @@ def lines(
 
 @app.command("train-classifier", epilog="Example: longcrawl train-classifier good/ bad/ --out quality.bin")
 def train_classifier(
-    good: Annotated[str, argument("Documents of the label `good`, as for `longcrawl lines`.", "GOOD")],
-    bad: Annotated[str, argument("Documents of the label `bad`.", "BAD")],
+    good: Annotated[str, argument("Documents labelled `good`, given as for `longcrawl lines`.", "GOOD")],
+    bad: Annotated[str, argument("Documents labelled `bad`.", "BAD")],
     out: Annotated[Path, file_option("File to write, such as quality.bin.")],
-    word_ngrams: Annotated[int, option("Words of the longest n-grams of words.")] = 2,
-    dimensions: Annotated[int, option("Dimensions of the vectors of words.")] = 16,
-    epochs: Annotated[int | None, option("How often each text is seen; 5 or more if left out.")] = None,
-    held_out: Annotated[float, option("Share of each side that measures the model.")] = 0.1,
+    word_ngrams: Annotated[int, option("Number of words in the longest n-grams.")] = 2,
+    dimensions: Annotated[int, option("Dimensions of word vectors.")] = 16,
+    epochs: Annotated[int | None, option("Passes over the texts; default: 5 or more.")] = None,
+    held_out: Annotated[float, option("Share of each label held out to measure the model.")] = 0.1,
     seed: Annotated[int, option("Seed of order, first rows and held-out share.")] = 0,
     text_field: TextField = "text",
 ) -> None:
     """Train a fastText classifier of documents.
 
-    It learns to tell two sets of documents apart, for the stage fast_text_classifier. Precision and recall are of
-    documents that were held out.
+    It learns to tell two sets of documents apart, for the stage fast_text_classifier. Precision and recall are
+    measured on documents held out from training.
     """
     from longcrawl.sources.text import without_set
 
@@ -97,7 +97,7 @@ Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, s
 def run(
     recipe: RecipeName,
     out: Annotated[
-        Path, option("Folder to write, also s3://, gs:// or hf://buckets/. The same command resumes a run.")
+        Path, option("Folder to write, which may be on s3://, gs:// or hf://buckets/. The same command resumes a run.")
     ],
     num_proc: NumProc = 1,
     engine: Annotated[
@@ -108,11 +108,11 @@ def run(
     ] = None,
     overrides: Overrides = None,
     planned: Annotated[
-        Path | None, file_option("A file of `longcrawl plan --save`, to compare the run with.", "--plan")
+        Path | None, file_option("File from `longcrawl plan --save` to compare the run with.", "--plan")
     ] = None,
     *,
     dry_run: Annotated[
-        bool, option("Check recipe, inputs and folder; read no document, write nothing.", "--dry-run")
+        bool, option("Check the recipe, inputs and folder; read no documents, write nothing.", "--dry-run")
     ] = False,
 ) -> None:
     """Run a recipe, from documents to a dataset.
@@ -121,7 +121,7 @@ def run(
     of removed documents, each with the rule that removed it.
     """
     if master is not None and engine != "spark":
-        raise RunError(f"--master {master} is for the engine spark: add --engine spark")
+        raise RunError(f"--master {master} needs the Spark engine: add --engine spark")
     if dry_run:
         answer(lc.preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
         return
@@ -135,14 +135,12 @@ def run(
 def init(
     name: Annotated[str, argument("Documents: a folder, file, URL or glob, or a dataset of the Hub.", "INPUT")],
     out: Annotated[Path, file_option("Recipe to write.")] = Path("recipe.yaml"),
-    text_field: Annotated[
-        str | None, option("The field that has the texts; found by its usual names if left out.")
-    ] = None,
+    text_field: Annotated[str | None, option("Field that holds the text; default: found by its usual names.")] = None,
     file_format: Annotated[
-        str | None, option("What the files hold, such as text, whatever their names are.", "--format")
+        str | None, option("Format of the files, such as text, regardless of their names.", "--format")
     ] = None,
     encoding: Annotated[
-        str | None, option("The encoding of the files, such as latin-1, or detect; UTF-8 if left out.")
+        str | None, option("Encoding of the files, such as latin-1, or detect; default: UTF-8.")
     ] = None,
 ) -> None:
     """Write a first recipe for your documents, with comments."""
@@ -164,27 +162,27 @@ def plan(
     ] = None,
     seed: Annotated[int, option("Seed of the sample.")] = 0,
     save: Annotated[Path | None, file_option("Also write the estimate as JSON, for `longcrawl run --plan`.")] = None,
-    files: Annotated[int | None, option("With --cores: number of input files of the whole run, such as 90000.")] = None,
+    files: Annotated[int | None, option("With --cores: number of input files in the whole run, such as 90000.")] = None,
     cores: Annotated[
-        int | None, option("Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
+        int | None, option("Estimate core-hours, wall hours, shuffled bytes and memory on this many cores.")
     ] = None,
     engine: Annotated[EngineName | None, option("With --cores: engine of the run; shared by default.")] = None,
     overrides: Overrides = None,
 ) -> None:
     """Estimate a run from a sample.
 
-    The estimate has documents, tokens, bytes, hours and disk space of every stage. With --cores it is of a cluster.
+    The estimate gives documents, tokens, bytes, hours and disk space of every stage; with --cores, for a cluster.
     """
     if save is not None:
         from longcrawl.run.plan.estimates import check_place
 
         check_place(save)
     if files is not None and cores is None:
-        raise RunError("--files is for the estimate of a cluster: name its cores too, such as --cores 4096")
+        raise RunError("--files is for cluster estimates: add --cores, such as --cores 4096")
     if engine is not None and cores is None:
-        raise RunError(f"--engine {engine} is for the estimate of a cluster: name its cores too, such as --cores 64")
+        raise RunError(f"--engine {engine} is for cluster estimates: add --cores, such as --cores 64")
     if save is not None and cores is not None:
-        raise RunError("--save is for a plan that a run is compared with, not for one of a cluster: leave it out")
+        raise RunError("--save cannot be combined with a cluster estimate: remove it")
     sampled = {"parts": parts, "documents": documents}
     settings: dict[str, Any] = {"seed": seed, "overrides": overrides or ()}
     settings |= {name: number for name, number in sampled.items() if number is not None}
@@ -219,13 +217,13 @@ def tokenize(
         ),
     ] = "gpt2",
     max_length: Annotated[
-        int | None, _also_snake("--max-length", "Cut documents into windows of so many tokens; whole if left out.")
+        int | None, _also_snake("--max-length", "Cut documents into windows of this many tokens; default: do not cut.")
     ] = None,
     overlap_size: Annotated[int, _also_snake("--overlap-size", "Tokens that two windows share; at most half.")] = 0,
     overlap_probability: Annotated[
-        float | None, _also_snake("--overlap-probability", "Share of documents that overlap; 1 if left out.")
+        float | None, _also_snake("--overlap-probability", "Share of documents that overlap; default: 1.")
     ] = None,
-    min_text_length: Annotated[int, _also_snake("--min-text-length", "Leave out documents of fewer characters.")] = 0,
+    min_text_length: Annotated[int, _also_snake("--min-text-length", "Drop documents with fewer characters.")] = 0,
     num_proc: Annotated[int, _also_snake("--num-proc", NUM_PROC, "--num_workers", min=1)] = 1,
     to: Annotated[
         str,
@@ -235,13 +233,13 @@ def tokenize(
         ),
     ] = "gpt-simple",
     builder: Annotated[
-        str | None, option("Source that reads INPUT; guessed by its files' names if left out.", "--source")
+        str | None, option("Source that reads INPUT; default: guessed from file names.", "--source")
     ] = None,
     overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
     input_dir: Annotated[str | None, _also_snake("--input-dir", "The same as INPUT.")] = None,
     *,
     probabilistic_overlap: Annotated[
-        bool, _also_snake("--probabilistic-overlap", "Let 0.7 of documents overlap, not 1.")
+        bool, _also_snake("--probabilistic-overlap", "Same as --overlap-probability 0.7.")
     ] = False,
 ) -> None:
     """Tokenise documents into token shards.
@@ -249,7 +247,9 @@ def tokenize(
     Shards are binary files of token ids that trainers read. The same command resumes a stopped one.
     """
     if (source is None) == (input_dir is None) or output_dir is None:
-        raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
+        raise LongCrawlError(
+            "tokenize needs one INPUT and --output-dir, such as longcrawl tokenize raw --output-dir shards"
+        )
     share = 0.7 if probabilistic_overlap else 1.0  # as GPT-Simple has it
     settings: dict[str, Any] = {"max_length": max_length, "min_text_length": min_text_length, "num_proc": num_proc}
     settings |= {"overlap_size": overlap_size, "format": to, "builder": builder, "overrides": overrides or ()}
@@ -262,14 +262,14 @@ def tokenize(
 def convert(
     source: Annotated[Path, argument("A token shard, or a folder of them.", "FROM")],
     target: Annotated[Path, argument("The shard or folder to write.", "TO")],
-    to: Annotated[str | None, option("Format of TO, if its ending is not enough, such as megatron.")] = None,
+    to: Annotated[str | None, option("Format of TO, if its suffix is ambiguous, such as megatron.")] = None,
     source_format: ShardsFrom = None,
     on_loss: Annotated[
-        str, option("`error` stops, `warn` continues, where FROM has what the format of TO cannot hold.")
+        str, option("If the format of TO cannot hold all that FROM has: `error` stops, `warn` continues.")
     ] = "error",
     end_of_text: EndOfText = None,
     terminate: Annotated[
-        str, option("Append the end-of-text token to documents: never, missing (where it is not) or always.")
+        str, option("Append the end-of-text token to documents: never, missing (only where absent) or always.")
     ] = "never",
     vocabulary_size: VocabularySize = None,
     dtype: Annotated[str, option("Type of stored token ids: auto, uint16 or uint32.")] = "auto",
@@ -288,9 +288,9 @@ def convert(
 
 @app.command(epilog="Example: longcrawl warm")
 def warm(
-    num_proc: Annotated[int | None, option("Number of processes; one for each core if left out.", min=1)] = None,
+    num_proc: Annotated[int | None, option("Number of processes; default: one per core.", min=1)] = None,
 ) -> None:
-    """Compile kernels ahead, once for a machine. Otherwise each is compiled when it is first needed."""
+    """Compile kernels ahead of time, once per machine. Otherwise each is compiled when it is first needed."""
     from longcrawl.cli.warm import compile_kernels
 
     made = compile_kernels(num_proc)
@@ -301,7 +301,7 @@ def warm(
 def card(
     folder: RunFolder,
     *,
-    plots: Annotated[bool, option("Also draw pictures. Needs matplotlib.", "--plots")] = False,
+    plots: Annotated[bool, option("Also draw plots. Needs matplotlib.", "--plots")] = False,
 ) -> None:
     """Rewrite the dataset card (README.md) of a run. Your edits are kept."""
     answer(lc.card(folder, plots=plots))
@@ -310,12 +310,12 @@ def card(
 @app.command(epilog="Example: longcrawl report quickstart --out report.html")
 def report(
     folder: RunFolder,
-    out: Annotated[Path | None, file_option("File to write; RUN/report.html if left out.")] = None,
+    out: Annotated[Path | None, file_option("File to write; default: RUN/report.html.")] = None,
     per_rule: Annotated[int, option("Number of removed documents to show for each rule.", min=1)] = 5,
     most: Annotated[int, option("Number of removed documents to show in all.", min=1)] = 200,
     clusters: Annotated[int, option("Number of clusters of duplicates to show.", min=1)] = 20,
 ) -> None:
-    """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
+    """Write a report of a run as one HTML page, with the funnel, removed texts, and how duplicates differ."""
     path = lc.write_report(folder, out, per_rule, most, clusters)
     answer(path, {"path": path})
 
@@ -352,7 +352,7 @@ def push(
     tables: Annotated[
         str,
         option(
-            "`tokens` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text "
+            "`tokens` first writes tables of tokens, which plain datasets can load, into RUN; `text` with the text "
             "of each row; `none` writes none, and removes those that are there."
         ),
     ] = "tokens",
@@ -360,7 +360,7 @@ def push(
 ) -> None:
     """Push a run to the Hugging Face Hub. The same command resumes a stopped push."""
     if private is None:
-        raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
+        raise LongCrawlError(f"choose who may see {repo}: add --private or --public")
     with stoppable():
         visibility: Literal["private", "public"] = "private" if private else "public"
         words: dict[str, Any] = {"tables": tables}  # checked by the function
@@ -372,8 +372,8 @@ def fetch(
     name: Annotated[str, argument("Dataset to fetch: longcrawl64.", "NAME")],
     repo: Annotated[str, option("Dataset on the Hub that holds a copy, as org/name.", metavar="REPO")],
     out: Annotated[Path, option("Folder to write. The same command resumes a fetch.")],
-    rows: Annotated[int | None, option("Number of rows; all that are complete if left out.", min=1)] = None,
-    context: Annotated[int | None, option("Tokens of each row, from the first on; all if left out.", min=1)] = None,
+    rows: Annotated[int | None, option("Number of rows; default: all complete rows.", min=1)] = None,
+    context: Annotated[int | None, option("Number of tokens of each row, from the first; default: all.", min=1)] = None,
     split: Annotated[str, option("Split to fetch: train or heldout.")] = "train",
     zarr_format: Annotated[int, option("2 copies chunks as they are; 3 writes shards with checksums of chunks.")] = 2,
     revision: Annotated[str | None, option("Branch, tag or commit of the dataset.")] = None,
@@ -390,16 +390,14 @@ def fetch(
 def takedown(
     folder: Annotated[Path, argument("The folder of a finished run.", "RUN")],
     out: Annotated[Path, option("New folder, for the run without the documents.")],
-    ids: Annotated[Path | None, file_option("Text file with an id of a document in each line.")] = None,
-    urls: Annotated[Path | None, file_option("Text file with a URL in each line.")] = None,
-    domains: Annotated[
-        Path | None, file_option("Text file with a domain, which includes its subdomains, in each line.")
-    ] = None,
-    asked: Annotated[str | None, option("Date of the request; today if left out.", metavar="DATE")] = None,
+    ids: Annotated[Path | None, file_option("Text file with one document id per line.")] = None,
+    urls: Annotated[Path | None, file_option("Text file with one URL per line.")] = None,
+    domains: Annotated[Path | None, file_option("Text file with one domain per line; subdomains are included.")] = None,
+    asked: Annotated[str | None, option("Date of the request; default: today.", metavar="DATE")] = None,
 ) -> None:
-    """Take documents out of a run.
+    """Remove documents from a run.
 
-    Only files that hold them are written; all others are links. takedown.json records the request and the proof.
+    Only files that hold them are rewritten; all others are linked. takedown.json records the request and the proof.
     """
     with stoppable():
         answer(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))

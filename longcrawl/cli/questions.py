@@ -59,7 +59,7 @@ def recipes(name: Annotated[str | None, argument("Name of one to print, as a fil
         return
     files = shipped()
     if name not in files:
-        raise RecipeError(f"there is no shipped recipe {quoted(name)}; {known_names(files, name)}")
+        raise RecipeError(f"no shipped recipe is called {quoted(name)}; {known_names(files, name)}")
     text = files[name].read_text("utf-8")
     answer(text.removesuffix("\n"), {"name": name, "recipe": text})
 
@@ -164,7 +164,7 @@ def clusters(
     stage: Annotated[str | None, option("Only documents that this stage removed.")] = None,
     most: Annotated[int, option("Number of clusters to show.", min=1)] = 10,
 ) -> None:
-    """Show the largest clusters of duplicates. Of each, two documents are compared word by word."""
+    """Show the largest clusters of duplicates. Two documents of each are compared word by word."""
     answer(lc.clusters(folder, stage, most))
 
 
@@ -176,7 +176,7 @@ def contamination(folder: RunFolder) -> None:
 
 @app.command(epilog="Example: longcrawl queue run")
 def queue(folder: RunFolder) -> None:
-    """Show which documents have pages for OCR, and which were cut and should be fetched again."""
+    """List documents that need OCR, and those that were cut and should be fetched again."""
     answer(lc.queue(folder))
 
 
@@ -206,7 +206,7 @@ def verify(
 
         given = shard_settings(overrides)
         if given["writing"]:
-            raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
+            raise LongCrawlError("verify only reads: give --set reading.NAME=VALUE, such as reading.token_size=4")
         settings |= given["reading"]
     if quick and not (settings or shard_format or is_url(path)):
         from longcrawl.publish.sizes import verify_sizes
@@ -224,16 +224,16 @@ def inspect(
     path: Annotated[
         str | None, argument("Folder of a run, or of one output of it.", "PATH", show_default=False)
     ] = None,
-    split: Annotated[str | None, option("Split to show, such as heldout; train if left out.")] = None,
-    row: Annotated[int | None, option("Row to show as text, counted from 0; 0 if left out.")] = None,
+    split: Annotated[str | None, option("Split to show, such as heldout; default: train.")] = None,
+    row: Annotated[int | None, option("Row to show as text, counted from 0; default: 0.")] = None,
     text: Annotated[str | None, file_option("Explain this UTF-8 text file; - for standard input.")] = None,
     stage: Annotated[
-        list[str] | None, option("With --text: explain by this stage. Repeatable.", metavar="NAME")
+        list[str] | None, option("With --text: explain with this stage. Repeatable.", metavar="NAME")
     ] = None,
     recipe: Annotated[
-        str | None, option("With --text: explain by the stages of this recipe.", metavar="RECIPE")
+        str | None, option("With --text: explain with the stages of this recipe.", metavar="RECIPE")
     ] = None,
-    language: Annotated[str | None, option("With --text: language of the text, such as de; en if left out.")] = None,
+    language: Annotated[str | None, option("With --text: language of the text, such as de; default: en.")] = None,
     html: Annotated[
         str | None,
         file_option("Explain this HTML page as --text does, and show its kept (+) and removed (-) blocks."),
@@ -268,7 +268,7 @@ def inspect(
 
 def _stages_of(names: Sequence[str], recipe: str | None, *, extract: bool) -> list[Any]:
     if names and recipe is not None:
-        raise StageError("inspect takes stages or a recipe, not both: leave --stage or --recipe out")
+        raise StageError("inspect takes stages or a recipe, not both: remove --stage or --recipe")
     if recipe is not None:
         return [stage for _, stage in lc.load_recipe(recipe).stages]
     from longcrawl.core.stages import STAGES
@@ -291,7 +291,7 @@ def _read_text(file: str) -> str:
             "write it again with iconv -f OTHER -t UTF-8"
         ) from wrong
     if not text:
-        raise SourceError(f"{name} is empty; give a file with text in it")
+        raise SourceError(f"{name} is empty: choose a file with text in it")
     return text
 
 
@@ -301,15 +301,15 @@ def trace(
         str, argument("What a trainer reads: a run, one output of it, token shards or JSON lines.", "DATA")
     ],
     step: Annotated[int, option("Step of the training, counted from 0.", min=0)],
-    row: Annotated[int | None, option("Row of the batch; all rows if left out.", min=0)] = None,
+    row: Annotated[int | None, option("Row of the batch; default: all rows.", min=0)] = None,
     feed: Annotated[
-        str, option("The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto goes by the format.")
+        str, option("The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto chooses by the format.")
     ] = "auto",
     tokenizer: Annotated[
         str | None, option("Tokenizer that decodes tokens, if none is stored beside them: a file or a Hub id.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, set_option("Field of the feed as the trainer had it, such as batch_size=8 or rank=3.")
+        list[str] | None, set_option("Field of the feed as the trainer set it, such as batch_size=8 or rank=3.")
     ] = None,
 ) -> None:
     """Show the documents of a training step.
@@ -339,7 +339,7 @@ def compose(
         int | None, option("Token id that ends each document, in files that do not record it.")
     ] = None,
     terminate: Annotated[
-        str, option("Count an end-of-text token for documents: missing (where it is not), always, never.")
+        str, option("Count an end-of-text token for documents: missing (only where absent), always, never.")
     ] = "missing",
     plot: Annotated[Path | None, file_option("Also draw it, to a .png, .svg or .pdf file.")] = None,
     overrides: Annotated[
@@ -382,13 +382,13 @@ def validate(
     ] = None,
     max_length: Annotated[
         int | None,
-        option("Tokens per training sample; if left out, the configuration's or 2048.", "--max-length", "--max_length"),
+        option("Tokens per training sample; default: the configuration's, or 2048.", "--max-length", "--max_length"),
     ] = None,
     on_exhausted: Annotated[
         Literal["error", "halt", "renormalize"] | None,
         option(
             "When a bucket has no samples left: `error`; `halt` ends training there; `renormalize` continues with "
-            "the others. error if left out."
+            "the others. Default: error."
         ),
     ] = None,
     training_tokens: Annotated[
@@ -396,7 +396,7 @@ def validate(
     ] = None,
     mix_by: Annotated[
         Literal["tokens", "samples"] | None,
-        option("What weights are shares of; if left out, tokens, or samples for a configuration without a curriculum."),
+        option("What weights are shares of; default: tokens, or samples for a configuration without a curriculum."),
     ] = None,
     epochs: Annotated[int, option("How often a sample may be used.", min=1)] = 1,
     split: Annotated[str, option("Split to plan: a folder in PATH.")] = "train",
@@ -428,11 +428,11 @@ app.add_typer(lists, name="lists")
 def fetch(
     name: Annotated[str, argument("Lists to fetch: ut1 or datatrove.", "NAME")],
     out: Annotated[Path, option("New folder to write. The same command resumes a stopped download.")],
-    url: Annotated[str | None, option("Another address of the archive, or a file.")] = None,
+    url: Annotated[str | None, option("Another URL of the archive, or a file.")] = None,
 ) -> None:
     """Download block lists for the URL filter.
 
-    The folder goes into the field `lists` of the stage url_filter. The lists have licences of their own.
+    Set the field `lists` of the stage url_filter to the folder. The lists have their own licences.
     """
     from longcrawl.text.refinedweb.fetch_lists import fetch_lists
 
@@ -444,7 +444,7 @@ def fetch(
 @lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")
 def hits(
     folder: RunFolder,
-    min_documents: Annotated[int, option("Leave out domains and words that removed fewer documents.", min=1)] = 1,
+    min_documents: Annotated[int, option("Omit domains and words that removed fewer documents.", min=1)] = 1,
 ) -> None:
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
     from longcrawl.publish.reread import run_url_hits

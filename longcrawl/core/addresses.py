@@ -115,7 +115,7 @@ def _ascii_label(label: str) -> str:
     if label.isascii():
         return label
     if label.startswith("xn--"):
-        raise UnicodeError("a label in Punycode is of ASCII")
+        raise UnicodeError("a Punycode label must be ASCII")
     return f"xn--{label.encode('punycode').decode()}"
 
 

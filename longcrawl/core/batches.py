@@ -50,7 +50,7 @@ Method = Literal["map", "filter"]
 
 _ROWS = "row of the text"
 _FORMS = {"map": "dataset.map(stage, batched=True)", "filter": "dataset.filter(stage, batched=True)"}
-_DOES = {"map": "changes documents, and .filter takes a mask", "filter": "chooses documents, and .map takes documents"}
+_DOES = {"map": "changes documents, and .filter needs a mask", "filter": "chooses documents, and .map needs documents"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
 
 HAVE_FILES = f"have PDFs or other files in the column {CONTENT.name!r}"
-NEED_TEXTS = "add the stage extract_pdf, which replaces it by texts, or another one for such files"
+NEED_TEXTS = "add the stage extract_pdf, which replaces it with texts, or another stage for such files"
 
 
 def has_content(schema: pa.Schema) -> bool:
@@ -162,10 +162,10 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
 
 def _check_lengths(rows: int, checks: Sequence[Check]) -> None:
     if not isinstance(checks, Sequence):
-        raise StageError(f"a stage returns {type(checks).__name__} for its checks: return a list of Check")
+        raise StageError(f"a stage returned {type(checks).__name__} for its checks: return a list of Check")
     for check in checks:
         if not isinstance(check, Check):
-            raise StageError(f"a stage returns {type(check).__name__} among its checks: return a Check for each rule")
+            raise StageError(f"a stage returned {type(check).__name__} among its checks: return a Check for each rule")
         for field in ("value", "passes"):
             found = getattr(check, field)
             if not isinstance(found, pa.Array | pa.ChunkedArray):
@@ -173,17 +173,17 @@ def _check_lengths(rows: int, checks: Sequence[Check]) -> None:
             if len(found) != rows:
                 raise StageError(
                     f"{field} of rule {check.rule!r} has {len(found)} entries for {rows} documents: "
-                    "return one for each, null where it is unknown"
+                    "return one for each, null if unknown"
                 )
 
 
 _WHERE_FROM = {
-    "text": ". Name the one that has the texts: lc.Crawl(data, text=COLUMN)",
+    "text": ". Choose the one that holds the text: lc.Crawl(data, text=COLUMN)",
     "tokens": ". Add the stage tokenize before it",
-    "html": ". The source warc has it; texts need no extraction",
-    "content": ". The source warc has it with binary: [pdf], the source text with format: pdf or file_field",
-    "language": ". Add the stage identify_language before it, or name its field: language_field of the source",
-    "url": ". Name the field that has it: url_field of the source",
+    "html": ". The source warc sets it; plain texts need no extraction",
+    "content": ". Set binary: [pdf] of the source warc, or format: pdf or file_field of the source text",
+    "language": ". Add the stage identify_language before it, or set language_field of the source",
+    "url": ". Set url_field of the source",
 }
 
 
@@ -196,7 +196,7 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     if name in ("text", "html") and has_content(table.schema):
         has_file = table[CONTENT.name].is_valid().to_numpy()
         if (has_file & ~np.array(has_values(table, "text")) & ~np.array(has_values(table, name))).any():
-            raise StageError(f"{needed_by} needs texts, and the documents {HAVE_FILES}: before it, {NEED_TEXTS}")
+            raise StageError(f"{needed_by} needs texts, but the documents {HAVE_FILES}: before it, {NEED_TEXTS}")
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
         if name == "text" and "tokens" in table.column_names:
@@ -221,7 +221,7 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
     ids = pc.cast(column(table, "id", needed_by), pa.string())
     if ids.null_count:
         place = pc.index(ids.is_null(), True).as_py()
-        raise StageError(f"{needed_by} needs an id for every document, that of row {place:,} is null: give it one")
+        raise StageError(f"{needed_by} needs an id for every document, but the id of row {place:,} is null: set it")
     return ids
 
 
@@ -237,13 +237,15 @@ def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str, *, nam
         one, other = np.flatnonzero(pc.equal(ids, twice[0]).to_numpy(zero_copy_only=False))[:2].tolist()
         where = f", in rows {one:,} and {other:,}"
     if len(twice) == 1:
-        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice{where}: drop one of the two")
+        raise StageError(
+            f"{needed_by} needs unique ids, but {twice[0].as_py()!r} occurs twice{where}: drop one of the two"
+        )
     if len(twice):
         names = " and ".join(repr(name) for name in twice[:2].to_pylist())
         names = f"{twice[0].as_py()!r}{where}" if where else names
         raise StageError(
-            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each "
-            "(of a recipe: --set source.on_duplicate_ids=keep_first)"
+            f"{needed_by} needs unique ids, but {len(twice):,} occur more than once, such as {names}: keep one of "
+            "each (in a recipe: --set source.on_duplicate_ids=keep_first)"
         )
 
 
@@ -290,14 +292,14 @@ class Batch:
         if rewritten in caller.removes and caller.streams and isinstance(batch, pa.Table):
             raise StageError(
                 f"remove_columns names {rewritten!r}, which {self._stage} rewrites and a stream in the format 'arrow' "
-                "would remove: leave it out"
+                "would remove: do not name it"
             )
         removes = caller.removes - {rewritten}
         chosen = made.drop_columns([name for name in made.column_names if name in removes])
         if made.column_names and not chosen.column_names:
             raise StageError(
-                f"remove_columns names all columns that documents have after {self._stage}: leave out those to keep, "
-                f"such as {made.column_names[-1]!r}"
+                f"remove_columns names every column that documents have after {self._stage}: keep one, such as "
+                f"{made.column_names[-1]!r}"
             )
         if not isinstance(batch, Mapping) or caller.takes_tables or _is_lazy(batch):
             return self._with_views(chosen if kept is None else chosen.filter(kept))
@@ -441,7 +443,7 @@ def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") ->
 def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller:
     if others or named:
         raise StageError(
-            f"{stage} takes batches of documents alone: leave out with_indices, with_rank, input_columns and fn_kwargs"
+            f"{stage} takes only batches of documents: remove with_indices, with_rank, input_columns and fn_kwargs"
         )
     caller = _find_caller() or Caller(method)
     if caller.method != method or not caller.batched:
@@ -504,7 +506,7 @@ def _as_array(name: str, values: Any, kind: pa.DataType | None = None) -> Any:
         except (pa.ArrowException, OverflowError) as error:
             wrong = wrong or error
     raise StageError(
-        f"the column {name!r} makes no Arrow column ({one_line(wrong)}): "
+        f"column {name!r} cannot be converted to Arrow ({one_line(wrong)}): "
         'write dataset.with_format("arrow"), or remove it'
     ) from wrong
 

@@ -53,7 +53,8 @@ def as_documents(data: Any, text: str, id: str | None, content: str | None, sour
         documents = _as_dataset(data)
     except (pa.ArrowException, UnicodeEncodeError) as wrong:
         raise LongCrawlError(
-            f"documents of {type(data).__name__} make no table ({one_line(wrong)}): give columns, each of one type"
+            f"documents of {type(data).__name__} cannot be converted to a table ({one_line(wrong)}): give "
+            "columns, each of one type"
         ) from wrong
     documents = _undecoded(documents, content or CONTENT.name)
     has_files = content is not None or (documents.features is not None and has_content(documents.features.arrow_schema))
@@ -64,7 +65,7 @@ def as_documents(data: Any, text: str, id: str | None, content: str | None, sour
         documents = _with_bytes(documents)
     if content is not None and documents.features is not None and not has_content(documents.features.arrow_schema):
         kind = documents.features.arrow_schema.field(CONTENT.name).type
-        raise LongCrawlError(f"the column {content!r} has {kind}, not bytes: set content= to a column of binary values")
+        raise LongCrawlError(f"column {content!r} holds {kind}, not bytes: set content= to a binary column")
     kinds = {} if documents.features is None else {each.name: each.type for each in documents.features.arrow_schema}
     if is_respelled(kinds.get("id", pa.null())):
         documents = _changed(documents, _with_text_ids, rows)
@@ -96,8 +97,8 @@ def warn_of_crawl(data: Any) -> None:
     description = data.info.description if isinstance(data, datasets.Dataset) else ""
     if found := [line for line in description.splitlines() if line.startswith(OF_CRAWL)]:
         warn_user(
-            f"these are documents of another crawl ({found[0].removeprefix(OF_CRAWL)}), whose ledger stays there: to "
-            "leave some out with a reason, write crawl.filter(function), not lc.Crawl(crawl.data.filter(function))"
+            f"these are documents of another crawl ({found[0].removeprefix(OF_CRAWL)}), which has its own ledger: "
+            "to remove some with a reason, write crawl.filter(function), not lc.Crawl(crawl.data.filter(function))"
         )
 
 
@@ -120,8 +121,8 @@ def _as_dataset(data: Any) -> Documents:
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _of_table(_of_rows(iter(rows)))
     raise LongCrawlError(
-        f"a crawl is made of a datasets.Dataset, a table of pandas, polars or pyarrow, or rows; got "
-        f"{type(data).__name__}: to open a file or a dataset by its name, write lc.open(NAME)"
+        f"a crawl is made from a datasets.Dataset, a table of pandas, polars or pyarrow, or rows; got "
+        f"{type(data).__name__}: to open a file or a dataset by name, write lc.open(NAME)"
     )
 
 
@@ -170,7 +171,8 @@ def _renamed(documents: Documents, name: str, wanted: str, rows: int) -> Documen
         raise LongCrawlError(f"the documents have no column {name!r}; they have: {known}. Set {wanted}= to one of them")
     if wanted in columns and not name.startswith(f"{wanted}."):
         raise LongCrawlError(
-            f"the documents have a column {wanted!r} beside {name!r}: drop it, data.remove_columns({wanted!r})"
+            f"the documents have both a column {wanted!r} and {name!r}: remove the first, "
+            f"data.remove_columns({wanted!r})"
         )
     if is_nested:
         return _changed(documents, partial(_with_field, name, wanted), rows)
@@ -265,8 +267,8 @@ def _with_ids(source: str, table: pa.Table, rows: Sequence[int]) -> pa.Table:
 
 def _warn_of_ids(source: str) -> None:
     warn_user(
-        f"the documents have no column 'id': their ids are {source}:ROW, counted from 0; name a column with id= if "
-        "another one has ids"
+        f"the documents have no column 'id': their ids are {source}:ROW, counted from 0; set id= if another "
+        "column has ids"
     )
 
 

@@ -148,9 +148,9 @@ class Reference:
         check_fields(self, RecipeError)
         for stage, share in self.documents.items():
             if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-                raise RecipeError(f"documents.{stage} takes a share from 0 to 1, got {share!r}")
+                raise RecipeError(f"documents.{stage} must be a share from 0 to 1, got {share!r}")
         if self.documents and not self.name:
-            raise RecipeError("documents need a name: set name to the work that the figures are from")
+            raise RecipeError("documents need a name: set name to the source of the figures")
 
 
 @dataclass(frozen=True, repr=False)

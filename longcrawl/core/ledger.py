@@ -273,7 +273,7 @@ class Contamination(Tabular):
     def tables(self) -> tuple[Table, ...]:
         """Return a table of the evaluation sets and one of the items found in the most documents."""
         if not self.table.num_rows:
-            return (Table([Column("no document had an item of an evaluation set")], [], notes=self.looked_for),)
+            return (Table([Column("no document contains an item of an evaluation set")], [], notes=self.looked_for),)
         keys = ["stage", "evaluation_set"]
         sums = self.table.group_by(keys, use_threads=False).aggregate(
             [("item", "count"), ("passages", "sum"), ("characters", "sum")]
@@ -407,7 +407,7 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
     found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
     copies = len(rows) - len(found)
     if len(found) > 1:
-        raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
+        raise LedgerError(f"{len(found)} documents have the id {document!r}: ids must be unique to be explained")
     if not found:
         return Reason(document, copies=copies) if copies else None
     return follow(ledger, stages, [Reason(**found[0], copies=copies)])[0]
@@ -579,7 +579,7 @@ class Clusters:
     def summary(self) -> str:
         """Describe the number of clusters and of removed documents."""
         if not self.count:
-            return "no clusters: no document was removed as the duplicate of another one"
+            return "no clusters: no document was removed as a duplicate"
         clusters = counted(self.count, "cluster")
         shown = "" if len(self) == self.count else f"; the largest {len(self):,} of them"
         removed = f"{counted(self.removed, 'document')} {'was' if self.removed == 1 else 'were'} removed"
@@ -606,9 +606,9 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
         LedgerError: there is no such stage, or ``most`` is less than 1.
     """
     if stage is not None and stage not in stages:
-        raise LedgerError(f"there is no stage {stage!r}; there are: {', '.join(stages) or 'none'}")
+        raise LedgerError(f"no stage {stage!r}; known: {', '.join(stages) or 'none'}")
     if most < 1:
-        raise LedgerError(f"the {most} largest clusters are none; ask for 1 or more")
+        raise LedgerError(f"cannot show {most} clusters: ask for 1 or more")
     condition = pc.field("kept_id").is_valid()
     duplicates = ledger.to_table(filter=condition if stage is None else condition & (pc.field("stage") == stage))
     found = _follow(duplicates, stages)

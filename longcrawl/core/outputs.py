@@ -274,7 +274,7 @@ class Result(ABC):
             return folder.joinpath("card.md").read_text("utf-8")
         except OSError as missing:
             raise StageError(
-                f"output {self.name!r} has no {folder.joinpath('card.md')}: write in it how to load the dataset, "
+                f"output {self.name!r} has no {folder.joinpath('card.md')}: explain there how to load the dataset, "
                 f"or define {type(self).__name__}.card_template (docs/extend.md)"
             ) from missing
 
@@ -285,7 +285,7 @@ class Result(ABC):
             if found["invalid"] is not None:
                 line = template.template.count("\n", 0, found.start()) + 1
                 raise StageError(
-                    f"line {line} of the card of output {self.name!r} has a $ alone: write $$ for a dollar sign"
+                    f"line {line} of the card of output {self.name!r} has a lone $: write $$ for a dollar sign"
                 )
         if type(self).card_words is Result.card_words:
             self._check_words(template, [LEDGER])
@@ -340,7 +340,7 @@ class Result(ABC):
         Files are replaced, never written in place: they may be hard links. FormatError if the format cannot do it.
         """
         raise FormatError(
-            f"{self.name} cannot take documents out: run the recipe again without them, as text.OptOut does"
+            f"{self.name} cannot remove documents: run the recipe again without them, for example with text.OptOut"
         )
 
     def token_rows(self, folder: Path) -> Mapping[str, TokenRows]:  # noqa: ARG002  # others need it
@@ -387,7 +387,8 @@ class Results(Mapping[str, Result]):
             kind = OUTPUTS[name]
             if name not in self._results:
                 raise StageError(
-                    f"output {name!r} of {kind.__module__} has no result: decorate a Result of this name with @result"
+                    f"output {name!r} of {kind.__module__} has no result: decorate a Result class of this name "
+                    "with @result"
                 )
         return self._results[name]
 

@@ -222,9 +222,7 @@ def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
     """
     rows = edits.to_pylist() if isinstance(edits, pa.Table) else list(edits)
     if len(ids := {row.get("id") for row in rows}) > 1:
-        raise LedgerError(
-            f"the rows are of {len(ids):,} documents: filter them by the id of the one that the text is of"
-        )
+        raise LedgerError(f"the rows belong to {len(ids):,} documents: keep only those of the document of this text")
     rows = [row for row in rows if row["unit"] == "characters" and row.get("page") is None]
     for stage in dict.fromkeys(row["stage"] for row in rows):
         text = _without(text, [row for row in rows if row["stage"] == stage])
@@ -244,13 +242,13 @@ def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
             continue
         if row["rule"] in UNLISTED_SPACE:
             raise LedgerError(
-                f"{row['stage']} removed lines by {row['rule']}, and white space around them and elsewhere that the "
-                "ledger does not list: run the stage on the text"
+                f"{row['stage']} removed lines by {row['rule']}, and white space that the ledger does not list: "
+                "run the stage on the text instead"
             )
         if row["replaced_by"]:
             raise LedgerError(
-                f"{row['stage']} replaced characters {start:,}-{end:,} by {row['replaced_by']:,} others, which the "
-                "ledger does not hold: run the stage on the text"
+                f"{row['stage']} replaced characters {start:,}-{end:,} with {row['replaced_by']:,} others, which "
+                "the ledger does not hold: run the stage on the text instead"
             )
         kept.append(text[at:start])
         at = end

@@ -114,7 +114,7 @@ def check_effects(instance: Any, conditions: Conditions, error: type[LongCrawlEr
             for other, allowed in others.items()
         )
         where = f"{getattr(instance, 'name', type(instance).__name__)}.{name}"
-        raise error(f"{where} has no effect with {now}: leave it out, or set {needed}")
+        raise error(f"{where} has no effect with {now}: remove it, or set {needed}")
 
 
 def _has_effect(others: Mapping[str, tuple[Any, ...] | None], values: Mapping[str, Any]) -> bool:
@@ -356,7 +356,9 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         if not announced:
             raise error(f"{subject} is unknown; {known_names(self, name, f'longcrawl {self.what}s')}")
         if len(announced) > 1:
-            raise error(f"{subject} is announced by {' and '.join(packages)}: uninstall one, or name the class's path")
+            raise error(
+                f"{subject} is provided by {' and '.join(packages)}: uninstall one, or give the path of the class"
+            )
         return self._load(announced[0], subject, f"repair or uninstall {packages[0]}", error)
 
     def make(
@@ -397,7 +399,8 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
     def unused(self) -> list[str]:
         """Return a warning for each announced name that one of longcrawl's own classes already has."""
         return [
-            f"{self.what} {name!r} of {_package(entry)} is not used, as {self._ours[name]} has this name: rename it"
+            f"{self.what} {name!r} of {_package(entry)} is not used, since {self._ours[name]} has the same name: "
+            "rename it"
             for name, entries in self._announced().items()
             for entry in entries
             if name in self._ours

@@ -268,7 +268,7 @@ class Source(ABC):
         for option in _nested(self._options()):
             if _CREDENTIAL.search(option):
                 raise SourceError(
-                    f"storage_options has {option!r}, and a recipe is written and published: leave it out, and set "
+                    f"storage_options has {option!r}, but recipes are published: remove it, and set "
                     "credentials in the environment or in a profile"
                 )
 
@@ -414,7 +414,7 @@ def lacks_field(source: Source, missing: Container[str], parts: Iterable[Part]) 
     if any(is_url(file) for part in looked_at for file in part.files):  # each part would be fetched
         del looked_at[1:]
     known = dict.fromkeys(field for part in looked_at for field in source.known_fields(part))
-    fix = f"set {setting}{OTHER_FIELD}" if known and setting != "fields" else f"leave it out of {setting}"
+    fix = f"set {setting}{OTHER_FIELD}" if known and setting != "fields" else f"remove it from {setting}"
     return SourceError(
         f"source {source.name!r}: no record has the field {name!r} that {setting} names; "
         f"fields of records: {listed_with_near(known, name)}; {fix} (--set source.{setting}=…)"
@@ -443,7 +443,7 @@ def _nested(options: Mapping[str, Any]) -> Iterator[str]:
 def check_record_bytes(most: int) -> None:
     """Raise SourceError unless the maximum length of a record is positive."""
     if most < 1:
-        raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
+        raise SourceError(f"max_record_bytes is {most}: set it to 1 or more")
 
 
 def make_source(name: str, settings: Mapping[str, Any]) -> Source:

@@ -363,7 +363,7 @@ class Survey(Stage):
     def trace(self, table: pa.Table) -> "Edited":
         """Add sort keys to the documents; StageError for a survey that does more than order them."""
         if self.needs != "order":
-            raise StageError(f"{self.name} needs all documents and cannot run inside a part")
+            raise StageError(f"{self.name} needs all documents and cannot run on one part")
         ordered = with_column(table, SORT_KEY, self.sketch(table)[SORT_KEY])
         return Edited(ordered, (), PLACE_SCHEMA.empty_table())
 
@@ -378,7 +378,7 @@ class Survey(Stage):
         """
         reject_duplicate_ids(sketches["id"], self.name)
         if (decided := self.exchange(Sketched.held(sketches), InMemory())) is None:
-            raise StageError(f"{type(self).__name__} decides nothing: define resolve or exchange")
+            raise StageError(f"{type(self).__name__} makes no decision: define resolve or exchange")
         removals = decided.read(0).select(REMOVAL_SCHEMA.names)
         return with_report(removals, decided.report)
 
@@ -391,7 +391,7 @@ class Survey(Stage):
         answer = self.resolve(sketches)
         if not isinstance(answer, pa.Table):
             raise StageError(
-                f"{self.name} removes documents, and answers with {type(answer).__name__}: set orders = True if it "
+                f"{self.name} removes documents but returned {type(answer).__name__}: set orders = True if it "
                 "orders documents, and derive it from SpanSurvey if it finds spans"
             )
         return answer
@@ -400,7 +400,7 @@ class Survey(Stage):
         """Return the order of documents from the sketches of all documents: int64, rows of sketches."""
         answer = self.resolve(sketches)
         if not isinstance(answer, Order):
-            raise StageError(f"{self.name} orders documents, and does not answer with an Order: set orders = False")
+            raise StageError(f"{self.name} orders documents but did not return an Order: set orders = False")
         return answer.indices
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
@@ -417,7 +417,8 @@ def stage(cls: type[S]) -> type[S]:
 def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...], _: tuple[Any, ...] = ()) -> S:
     if cls.code_version != code_version:
         raise LongCrawlError(
-            f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it again"
+            f"stage {cls.name} was saved by code version {code_version}, but this is {cls.code_version}: create "
+            "it again"
         )
     return cls(**dict(settings))
 
@@ -504,8 +505,9 @@ def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
             for field in ["json_escaped", "ensure_ascii"] if encoded["json_escaped"] else ["json_escaped"]:
                 if counted[field] != encoded[field]:
                     return (
-                        f"{counts}.{field} is {counted[field]} and {encodes}.{field} is {encoded[field]}: set both "
-                        f"alike (of a recipe: --set stages.{counts}.{field}={str(encoded[field]).lower()})"
+                        f"{counts}.{field} is {counted[field]} and {encodes}.{field} is {encoded[field]}: set "
+                        "both to the same value (in a recipe: --set "
+                        f"stages.{counts}.{field}={str(encoded[field]).lower()})"
                     )
     return None
 
@@ -525,11 +527,11 @@ def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
     related = ""
     for label, stage in stages:
         if twice := [name for name in stage.measures_in if name in measured]:
-            fix = f"set {label}.column to another name" if hasattr(stage, "column") else "leave one of them out"
+            fix = f"set {label}.column to another name" if hasattr(stage, "column") else "remove one of them"
             return f"{label} would replace the column {twice[0]!r} that {measured[twice[0]]} sets: {fix}"
         measured |= dict.fromkeys(stage.measures_in, label)
         if related and stage.orders:
-            return f"{label} would undo the order in which {related} puts related documents: leave one of them out"
+            return f"{label} would undo the order in which {related} puts related documents: remove one of the two"
         if stage.relates:
             related = label
         kind = stage.copies_share

@@ -68,7 +68,7 @@ SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _MEDIUM = {"bytes", "path"}
 """Fields of an image or a sound in `datasets`, which have no text."""
-_EMPTY = "has no rows: leave it out, or name another split"
+_EMPTY = "has no rows: remove it, or choose another split"
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 _FORMS = "a dataset, a .jsonl, .json, .parquet, .csv or .txt file, a folder of save_to_disk or ORG/NAME of the Hub"
 
@@ -124,7 +124,7 @@ def kept_name(given: str) -> str | None:
 
 def _check_items(table: pa.Table, columns: Sequence[str], shown: str) -> None:
     if not table.num_columns:
-        raise StageError(f"{shown} has no column of text; it has: {', '.join(columns) or 'none'}")
+        raise StageError(f"{shown} has no text column; it has: {', '.join(columns) or 'none'}")
     if not table.num_rows:
         raise StageError(f"{shown} {_EMPTY}")
 
@@ -155,7 +155,7 @@ def _opened(given: str) -> tuple["Dataset", str]:
         raise StageError(
             f"{given} cannot be read as an evaluation set ({reason_of(failed)}); give {_FORMS}"
         ) from failed
-    raise StageError(f"there is no evaluation set at {given}; give {_FORMS}")
+    raise StageError(f"no evaluation set at {given}: give {_FORMS}")
 
 
 def _split(data: Any, given: str) -> "Dataset":
@@ -165,7 +165,9 @@ def _split(data: Any, given: str) -> "Dataset":
         return data
     name = next((name for name in SPLITS if name in data), None)
     if name is None:
-        raise StageError(f"{given} has the splits {', '.join(map(str, data))}, none of which is for tests: name one")
+        raise StageError(
+            f"{given} has the splits {', '.join(map(str, data))}, none of which is a test split: choose one"
+        )
     return data[name]
 
 
@@ -587,7 +589,7 @@ class Decontaminate(TokenizerStage, Edit):
         super().__post_init__()
         self.check_least(ngram=1, window=0, min_piece=0, min_characters=0)
         if not 0 <= self.min_overlap <= 1:
-            raise StageError(f"{self.name}.min_overlap takes a share from 0 to 1, got {self.min_overlap:g}")
+            raise StageError(f"{self.name}.min_overlap must be a share from 0 to 1, got {self.min_overlap:g}")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "Decontaminate":
@@ -620,7 +622,7 @@ class Decontaminate(TokenizerStage, Edit):
                 _ = load_encoder(self.tokenizer).token_bytes
             except TokenizerError as wrong:
                 raise TokenizerError(
-                    f"{self.name}.tokenizer: {wrong}; take a byte-level BPE such as gpt2, or set unit='word'"
+                    f"{self.name}.tokenizer: {wrong}; choose a byte-level BPE such as gpt2, or set unit='word'"
                 ) from wrong
         self._indexes().find(pa.array(["a text"], pa.large_string()), self.min_overlap)
 
@@ -703,7 +705,7 @@ class Decontaminate(TokenizerStage, Edit):
 
     def _folders(self) -> dict[str, str]:
         if not self.against:
-            raise StageError(f"{self.name}.against is empty: name evaluation sets, such as against: [exam.jsonl]")
+            raise StageError(f"{self.name}.against is empty: add evaluation sets, such as against: [exam.jsonl]")
         names = tuple(each for each in self.against if not _is_index(each))
         states = tuple(content_digest(each) for each in names)
         made = _made(names, states, self.columns, self._ngrams) if names else ""
@@ -733,7 +735,7 @@ def _read(names: tuple[str, ...], columns: tuple[str, ...]) -> list[EvaluationSe
         for name, each in zip(names, sets, strict=True)
     ]
     if twice := _repeated(sets):
-        raise StageError(f"several evaluation sets are called {min(twice)}: name their files after them")
+        raise StageError(f"several evaluation sets are called {min(twice)}: rename their files")
     return sets
 
 

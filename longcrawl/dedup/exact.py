@@ -373,7 +373,7 @@ class Urls(EqualHashes):
         """Hash the normal form of ``url``."""
         urls = column(table, "url", self.name)
         if not (pa.types.is_string(urls.type) or pa.types.is_large_string(urls.type) or pa.types.is_null(urls.type)):
-            raise StageError(f"urls needs texts in the column 'url', it holds {urls.type}")
+            raise StageError(f"urls needs strings in column 'url', but it holds {urls.type}")
         return pa.array([self._hash(url) for url in urls.to_pylist()], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ INDEX = "index"
 
 DESCRIPTION = "index.json"
 VERSION = 1
-AGAIN = "make the index again"
+AGAIN = "build the index again"
 CHUNK_IDS = 1 << 16
 """Ids in a chunk of a column: below the 2 GiB limit of the type ``string``, for ids up to 32 KiB."""
 
@@ -104,7 +104,9 @@ class Index:
             found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         wanted = tuple(side if length is None else length for length, side in zip(shape, found.shape, strict=False))
         if found.dtype != dtype or found.ndim != len(shape) or found.shape != wanted:
-            raise CorruptionError(f"{path} holds {found.dtype} of shape {found.shape}, not what an index does: {AGAIN}")
+            raise CorruptionError(
+                f"{path} holds {found.dtype} of shape {found.shape}, which is not what an index has: {AGAIN}"
+            )
         return found
 
     def has(self, name: str) -> bool:
@@ -124,7 +126,7 @@ class Index:
 
     def _places(self, rows: Places) -> Places:
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.documents:
-            raise CorruptionError(f"{self.folder} names documents that it does not have: {AGAIN}")
+            raise CorruptionError(f"{self.folder} refers to documents that it does not have: {AGAIN}")
         return rows
 
     def _whole(self, name: str) -> Path:
@@ -210,7 +212,7 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         others = sorted(str(each.parent) for each in Path(path, INDEX).glob(f"*/{DESCRIPTION}"))
         write_one = f"a run writes one with --set stages.{stage}.index=save"
         advice = f"there are {', '.join(others)}" if others else write_one
-        raise FormatError(f"there is no index of {stage} at {path}; {advice}")
+        raise FormatError(f"no index of {stage} at {path}; {advice}")
     with unreadable(folder / DESCRIPTION, CorruptionError, AGAIN):
         about = load_json((folder / DESCRIPTION).read_bytes())
         changed = not is_sealed(folder / DESCRIPTION, about)
@@ -226,8 +228,8 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
         differ = (f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
         raise FormatError(
-            f"the index at {folder} has {', '.join(differ)}; it was made by {made[0]} with {made[1]}, this is "
-            f"{wanted[0]} with {wanted[1]}: use the same settings, or make the index again"
+            f"the index at {folder} has {', '.join(differ)}; it was made by {made[0]} with {made[1]}, but this is "
+            f"{wanted[0]} with {wanted[1]}: use the same settings, or build the index again"
         )
     return found
 
@@ -467,7 +469,7 @@ def remove_from_index(folder: Path, ids: pa.Array) -> int:
     """
     about = json.loads((folder / DESCRIPTION).read_bytes())
     if problem := next(verify_files(folder, about["files"]), ""):
-        raise CorruptionError(f"{folder}: {problem}; nothing is written, longcrawl verify lists all that is wrong")
+        raise CorruptionError(f"{folder}: {problem}; nothing was written; longcrawl verify lists all problems")
     with pa.memory_map(str(folder / "ids.arrow")) as mapped:
         known = pa.ipc.open_file(mapped).read_all()
     stays = ~np.asarray(pc.is_in(known["id"], value_set=ids).to_numpy(zero_copy_only=False), bool)

@@ -129,12 +129,12 @@ class MinHash(TokenizerStage, NearDuplicates):
         super().__post_init__()
         self.check_least(bands=1, rows=1, ngram=1, max_characters=1)
         if self.bands * self.rows > MOST_PERMUTATIONS:
-            raise StageError(f"{self.name} has {self.bands} bands of {self.rows}: take 1,048,576 hash values at most")
+            raise StageError(f"{self.name} has {self.bands} bands of {self.rows}: use at most 1,048,576 hash values")
         if not 0 <= self.seed < 1 << 32:
-            raise StageError(f"{self.name}.seed is {self.seed}: take 0 to 4,294,967,295, as datasketch does")
+            raise StageError(f"{self.name}.seed is {self.seed}: set it from 0 to 4,294,967,295, as in datasketch")
         for name in ("verify", "min_size_ratio"):
             if (value := getattr(self, name)) is not None and not 0 < value <= 1:
-                raise StageError(f"{self.name}.{name} is {value}: take a number above 0 and up to 1, or null")
+                raise StageError(f"{self.name}.{name} is {value}: set it above 0 and up to 1, or to null")
         if self.linkage == "star" and self.verify is None:
             raise StageError(f"{self.name}.linkage 'star' compares documents with those kept: set verify, such as 0.8")
 
@@ -234,8 +234,9 @@ class MinHash(TokenizerStage, NearDuplicates):
         for index in indexes:
             if self.verify is not None and not index.has("ngrams"):
                 raise FormatError(
-                    f"the index at {index.folder} was saved with verify=null and holds no n-grams, this {self.name} "
-                    f"has verify={self.verify}: save the index again with verify set, or set verify to null here"
+                    f"the index at {index.folder} was saved with verify=null and has no n-grams, but this "
+                    f"{self.name} has verify={self.verify}: save the index again with verify set, or set verify "
+                    "to null here"
                 )
         return indexes
 
@@ -270,9 +271,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         try:
             from datasketch import MinHash as Sketch
         except ImportError as missing:
-            raise StageError(
-                "to_datasketch makes objects of datasketch, which is not installed: pip install 'longcrawl[datasketch]'"
-            ) from missing
+            raise StageError("to_datasketch needs datasketch: pip install 'longcrawl[datasketch]'") from missing
 
         permutations = np.array(make_permutations(self.permutations, self.seed))
         make = partial(Sketch, seed=self.seed, hashfunc=ngram_hash, permutations=permutations, scheme="affine32")
@@ -282,7 +281,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         try:
             return load_encoder(self.tokenizer)
         except TokenizerError as missing:
-            raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which takes none") from missing
+            raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which needs none") from missing
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
         return hash_units(self._beginnings(texts), self._encoder() if self.unit == "token" else None)

@@ -101,7 +101,7 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
     originals = _filled(texts)
     _, offsets = text_buffers(originals)
     if np.diff(offsets).max(initial=0) >= 1 << 31:
-        raise StageError("a text has 2 GiB or more, which is too long to map spans back to: cut it first")
+        raise StageError("a text of 2 GiB or more is too long to map spans to: cut it first")
     sources = np.empty(_room(offsets), np.int32)
     out, ends = normal_bytes(originals, sources)
     return Normalized(text_column(out, ends, originals, pa.large_string()), sources[: ends[-1]], originals)

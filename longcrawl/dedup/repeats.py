@@ -102,7 +102,7 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
     bounds = np.zeros(1 + len(lengths), np.int64)
     np.cumsum(np.frombuffer(lengths, np.int64), out=bounds[1:])
     if bounds[-1] > _MOST:
-        raise StageError(f"{needed_by} takes fewer than 2**40 tokens, there are {bounds[-1]:,}: split the documents")
+        raise StageError(f"{needed_by} can process fewer than 2**40 tokens, got {bounds[-1]:,}: split the documents")
     _reject_duplicates(folder, np.frombuffer(hashes, np.uint64), needed_by)
     with whole_file(folder / "bounds.npy") as beside, beside.open("wb") as file:
         np.save(file, bounds)
@@ -755,7 +755,8 @@ def _check_same_search(store: TokenStore, min_tokens: int, memory: int, folder: 
         Marker(plan, here, {}).write()
     elif begun.content != here:
         raise StageError(
-            f"{folder} holds passes of another search ({begun.content}, not {here}): remove it, or take another"
+            f"{folder} holds passes of a different search ({begun.content}, not {here}): remove it, or choose "
+            "another folder"
         )
 
 

@@ -101,7 +101,7 @@ def bands_for_threshold(threshold: float, permutations: int, false_positive_weig
     if permutations < 2 or not (0 <= threshold <= 1 and 0 <= false_positive_weight <= 1):
         raise StageError(
             f"no bands for threshold {threshold}, {permutations} permutations and false_positive_weight "
-            f"{false_positive_weight}: take the first and the last between 0 and 1, and 2 or more permutations"
+            f"{false_positive_weight}: set the first and the last between 0 and 1, and 2 or more permutations"
         )
     # Gauss-Legendre quadrature on both sides of the threshold.
     points, weights = np.polynomial.legendre.leggauss(_QUADRATURE)
@@ -152,7 +152,9 @@ class NearDuplicates(IndexedSurvey):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_cluster is not None and self.max_cluster < 1:
-            raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
+            raise StageError(
+                f"{self.name}.max_cluster is {self.max_cluster}: set it to 1 or more, or null for no limit"
+            )
 
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
         """Return the removals of documents that share a band with a document of an earlier dataset."""
@@ -212,7 +214,7 @@ class MinHashSignatures(NearDuplicates):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column not in RPV2_BANDS:
-            raise StageError(f"{self.name} knows no column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
+            raise StageError(f"{self.name} does not know column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
 
     @property
     def curve(self) -> SimilarityCurve:
@@ -253,13 +255,13 @@ class MinHashSignatures(NearDuplicates):
         if pa.types.is_null(found.type):
             return pc.cast(found, pa.list_(pa.binary()))
         if not (pa.types.is_list(found.type) or pa.types.is_large_list(found.type)):
-            raise StageError(f"{self.name} needs lists of binary in {self.column!r}, this one has {found.type}")
+            raise StageError(f"{self.name} needs lists of binary in {self.column!r}, but it has {found.type}")
         bands = RPV2_BANDS[self.column][0]
         lengths = pc.list_value_length(found)
         if (wrong := pc.index(pc.not_equal(lengths, bands), True).as_py()) >= 0:
             raise StageError(
-                f"a signature in {self.column!r} has {lengths[wrong].as_py()} bands and not {bands}: "
-                "this is not RedPajama-V2's minhash"
+                f"a signature in {self.column!r} has {lengths[wrong].as_py()} bands, not {bands}: this is not "
+                "RedPajama-V2's minhash"
             )
         return found
 
@@ -268,7 +270,5 @@ def _band_bytes(bands: pa.Array, width: int, name: str) -> npt.NDArray[np.uint8]
     widths = pc.binary_length(bands)
     if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
         found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])
-        raise StageError(
-            f"the bands in {name!r} have {found} bytes and not {width}: this is not RedPajama-V2's minhash"
-        )
+        raise StageError(f"the bands in {name!r} have {found} bytes, not {width}: this is not RedPajama-V2's minhash")
     return fixed_rows(pc.cast(pc.cast(bands, pa.binary()), pa.binary(width)))

@@ -374,7 +374,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         super().__post_init__()
         self.check_least(min_tokens=1, min_characters=0, memory=LEAST_MEMORY)
         if not 0 <= self.max_share <= 1:
-            raise StageError(f"exact_substring.max_share takes a share from 0 to 1, got {self.max_share:g}")
+            raise StageError(f"exact_substring.max_share must be a share from 0 to 1, got {self.max_share:g}")
 
     def prepare(self) -> None:
         """Load the tokenizer; StageError if its tokens cannot be mapped to bytes of a text."""
@@ -506,14 +506,14 @@ class Tokens:
             self._encoder = load_encoder(tokenizer)
         except TokenizerError as missing:
             raise TokenizerError(
-                f"exact_substring.tokenizer: {missing}; or set unit='character', which takes none"
+                f"exact_substring.tokenizer: {missing}; or set unit='character', which needs none"
             ) from missing
         try:
             self._bytes = self._encoder.token_bytes
         except TokenizerError as wrong:
             raise StageError(
-                f"tokens of {tokenizer!r} cannot be mapped to bytes ({wrong}): take a byte-level BPE such "
-                "as gpt2, or the unit 'character'"
+                f"tokens of {tokenizer!r} cannot be mapped to bytes ({wrong}): choose a byte-level BPE such as "
+                "gpt2, or the unit 'character'"
             ) from wrong
         self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32
 
@@ -528,7 +528,7 @@ class Tokens:
         ends = np.concatenate([[0], np.cumsum(self._bytes[ids], dtype=np.int64)])
         starts = ends[offsets]
         if not np.array_equal(np.diff(starts), pc.binary_length(texts).to_numpy()):
-            raise StageError("tokens do not add up to their text: take a byte-level BPE that changes nothing in it")
+            raise StageError("tokens do not decode to their text: choose a byte-level BPE without normalization")
         return np.asarray(ends[offsets[rows, None] + spans] - starts[rows, None])
 
 

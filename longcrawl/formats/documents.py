@@ -58,7 +58,7 @@ def folder_name(language: str | None, what: str = "language", setting: str = "pa
         escaped = f"~{ord(language[0]):02X}{escaped[1:]}"
     if len(escaped) > LONGEST:
         raise FormatError(
-            f"the {what} {language[:40]!r}… is too long for the name of a folder: set {setting}, "
+            f"the {what} {language[:40]!r}… is too long for a folder name: set {setting}, "
             f"or correct the column {what!r}"
         )
     return escaped

@@ -157,7 +157,7 @@ def spill_documents(
                 schema = documents.schema
                 writer = pa.ipc.new_file(file, schema)
             elif documents.schema != schema:
-                raise StageError(f"documents change their columns on the way: {difference(schema, documents.schema)}")
+                raise StageError(f"documents have different columns: {difference(schema, documents.schema)}")
             first = 0
             for batch in documents.combine_chunks().to_batches():
                 writer.write_batch(batch)
@@ -379,7 +379,7 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
         return np.full(len(values), max(kind.bit_width // 8, 1), np.int64)
     raise StageError(
-        f"parquet files take no column {of!r} of type {kind}: drop it, or cast it to text, numbers or lists"
+        f"a parquet file cannot hold column {of!r} of type {kind}: drop it, or cast it to text, numbers or lists"
     )
 
 
@@ -445,7 +445,7 @@ SPLITS = ("train", "heldout", "val", "validation")
 def check_heldout(heldout: float, output: str) -> None:
     """Raise StageError, naming ``output``, unless ``heldout`` is a fraction below 1 or a whole number."""
     if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
-        raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
+        raise StageError(f"{output}.heldout must be a fraction below 1 or a whole number of rows, got {heldout!r}")
 
 
 def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
@@ -458,7 +458,7 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
     count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
     if count >= rows:
         raise FormatError(
-            f"heldout {heldout:g} takes {count:,} of {rows:,} rows{of} and leaves none to train on: set it lower"
+            f"heldout {heldout:g} takes {count:,} of {rows:,} rows{of} and leaves none to train on: lower it"
         )
     return count
 
@@ -484,7 +484,7 @@ def split_totals(
 def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row: int) -> Mapping[str, int]:
     """Return the recorded counts of a split; raise FormatError if there is none, or it has no such row."""
     if split not in described["splits"]:
-        raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
+        raise FormatError(f"{folder} has no split {split!r}; known: {', '.join(described['splits'])}")
     counts: Mapping[str, int] = described["splits"][split]
     if not 0 <= row < counts["documents"]:
         raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
@@ -609,16 +609,16 @@ def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT00
     found = spilled_json(spill, parts, ".json")
     rows = sum(each["rows"] for each in found)
     if not rows:
-        raise FormatError("there are no documents to write: all documents were removed before the output")
+        raise FormatError("no documents to write: all were removed before the output")
     filled = [part for part in range(parts) if found[part]["rows"]]
     columns = dict.fromkeys(found[part][COLUMNS] for part in filled)
     schema, *others = (pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in columns)
     for other in others:
         if other != schema:
-            raise FormatError(f"parts hold documents of different columns: {difference(schema, other)}")
+            raise FormatError(f"parts hold documents with different columns: {difference(schema, other)}")
     if grouped and not all(found[part]["has_language"] for part in filled):
         raise FormatError(
-            f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
+            f"parquet.by is 'language', but the documents have no column {LANGUAGE!r} of text; they have: "
             f"{', '.join(schema.names)}; add the stage identify_language, or set parquet.by to none"
         )
     names = sorted({name for each in found for name in each["languages"]}) if grouped else []
@@ -710,4 +710,4 @@ def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[
     for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
         one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
         if one == other and one is not None:
-            raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
+            raise FormatError(f"two rows have the id {one!r}; ids must be unique: drop one of the documents")

@@ -90,8 +90,8 @@ def check_masked(table: pa.Table, output: str) -> None:
     """Raise StageError if documents have a loss mask of their text but none of their tokens."""
     if MASKED in table.column_names and LOSS_MASK not in table.column_names:
         raise StageError(
-            f"{output} would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
-            f"which gives {LOSS_MASK!r} too, or drop the column"
+            f"{output} would lose column {MASKED!r}, which refers to the text: make tokens with the stage "
+            f"tokenize, which also adds {LOSS_MASK!r}, or drop the column"
         )
 
 

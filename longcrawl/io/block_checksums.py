@@ -216,7 +216,7 @@ def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
         known = described[KIND] == VERSION and described["block_bytes"] == BLOCK_BYTES
         files = {suffix: _blocks(stem + suffix, entry) for suffix, entry in described["files"].items()}
     if not known:
-        raise CorruptionError(f"{where} is of a version that this longcrawl does not know: upgrade longcrawl")
+        raise CorruptionError(f"{where} has a version that this longcrawl does not know: upgrade longcrawl")
     return BlockChecksums(files)
 
 

@@ -168,14 +168,12 @@ def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waite
         sign_in = _SIGN_IN.get(url.partition("://")[0], ", or sign the URL again")
         return (
             f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials{sign_in}, and "
-            "type the same command again"
+            "run the same command again"
         )
     if verdict.kind == "replaced":
-        return f"{without_secrets(url)} was replaced while it was read. Type the same command again to read it again"
+        return f"{without_secrets(url)} was replaced while it was read. Run the same command again"
     asked = "once" if attempt == 1 else f"{attempt} times in {waited:.0f} s"
-    again = (
-        f"{'Check the endpoint, or type' if 'EndpointConnection' in reason else 'Type'} the same command again later"
-    )
+    again = f"{'Check the endpoint, or run' if 'EndpointConnection' in reason else 'Run'} the same command again later"
     return f"{without_secrets(url)}: cannot be {doing} now ({reason}), asked {asked}. {again}"
 
 
@@ -264,7 +262,7 @@ def file_system_of(url: str) -> tuple[Any, str]:
         filesystem, inner = fsspec.core.url_to_fs(plain, **given)
     except (ImportError, ValueError) as unknown:
         package = PACKAGES.get(protocol)
-        fix = f"Type: pip install {package}" if package else "Install the package of its protocol, or check the URL"
+        fix = f"Run pip install {package}" if package else "Install the package of its protocol, or check the URL"
         raise SourceError(f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). {fix}") from unknown
     _opened[id(filesystem)] = filesystem
     return filesystem, str(inner)

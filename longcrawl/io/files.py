@@ -61,7 +61,9 @@ def open_place(url: str) -> Iterator[Path]:
         places.mkdir(parents=True, exist_ok=True)
         top = Path(tempfile.mkdtemp(prefix=PREFIX, dir=places)).resolve()
     except OSError as failed:
-        raise RunError(f"{places} takes no local copies of {url} ({failed.strerror}): set {PLACES}=FOLDER") from failed
+        raise RunError(
+            f"{places} cannot hold local copies of {url} ({failed.strerror}): set {PLACES}=FOLDER"
+        ) from failed
     folder, used = top / protocol / below.strip("/"), FileLock(top / USED)
     try:
         used.acquire()
@@ -165,7 +167,7 @@ def check_writable(path: Path, otherwise: str = "") -> None:
     """Raise RunError if a file belongs to a run at a URL where runs can only be read; ``otherwise`` ends it."""
     if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
-            f"{url} is not written, as runs are only read from there: fetch the run, and send what is changed with "
+            f"{url} cannot be written, since runs are only read from there: fetch the run, and send changes with "
             f"`longcrawl push FOLDER user/name`{otherwise}"
         )
 
@@ -514,7 +516,7 @@ def check_target(
     The message ends with ``fix``. If ``example``, a file name, is given, ``target`` must not be a directory.
     """
     if example and target.is_dir():
-        raise error(f"{target} is a folder: name a file, such as {target / example}")
+        raise error(f"{target} is a folder: choose a file, such as {target / example}")
     if target.exists() and not replaces(target):
         raise error(f"{target} exists already: {fix}")
 

@@ -21,7 +21,7 @@ from longcrawl.io.structured import verify_files
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
-DAMAGED = "longcrawl verify shows what is wrong with it; copy it back, or build it again"
+DAMAGED = "longcrawl verify shows what is wrong with it; restore it, or build it again"
 _SHARDS = ("datatrove", "gpt-simple", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo-core")
 _WRITTEN = ("manifest", "composed", *_SHARDS, "parquet", "rectangle")
 DESCRIPTIONS = {f"{name}.json" for name in _WRITTEN}

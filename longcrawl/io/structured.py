@@ -301,7 +301,7 @@ class DamagedWorkError(RunError):
         """Markers, or directories of markers, to remove so that the work is done again."""
 
     def __str__(self) -> str:
-        return f"{self.args[0]} though it was made again: check disk and memory, then type the same command again"
+        return f"{self.args[0]} although it was written again: check disk and memory, then run the same command again"
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ class Marker:
             problem = f"{path} is damaged"
         else:
             return None
-        warn_user(f"{problem}: what it was made for is made again")
+        warn_user(f"{problem}: its work is done again")
         return None
 
     @classmethod
@@ -425,13 +425,13 @@ def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
         described: dict[str, Any] = load_json(text)
         whole = text == seal(described).encode()
     if not whole:
-        raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
+        raise CorruptionError(f"{file} has been changed: the SHA-256 that it records differs; {fix}")
     return described
 
 
 def check_unchanged(file: Path) -> None:
     """Raise CorruptionError if a description is not JSON, or has a seal and has changed since it was written."""
-    fix = "longcrawl verify shows what else is wrong; copy it back, or build it again"
+    fix = "longcrawl verify shows what else is wrong; restore it, or build it again"
     with unreadable(file, CorruptionError, fix):
         described = load_json(file.read_bytes())
     if isinstance(described, dict) and SEAL in described:
@@ -441,7 +441,7 @@ def check_unchanged(file: Path) -> None:
 def verify_described(folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> Iterator[str]:
     """Verify a directory, or the files that match a pattern, against its description ``name``; yield the problems."""
     if not is_sealed(folder / name, described):
-        yield f"{name} has been changed: the SHA-256 that it gives of itself differs"
+        yield f"{name} has been changed: the SHA-256 that it records differs"
         return
     yield from verify_files(folder, described["files"])
     there = {path.relative_to(folder).as_posix() for path in folder.rglob(files) if path.is_file()}
@@ -512,13 +512,14 @@ def read_description(
     """
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")
-    with unreadable(file, FormatError, f"copy it back, or build the {kind} again"):
+    with unreadable(file, FormatError, f"restore it, or build the {kind} again"):
         described: dict[str, Any] = load_json(file.read_text("utf-8"))
     if not isinstance(described, dict):
-        raise FormatError(f"{file} holds no JSON object; build the {kind} again")
+        raise FormatError(f"{file} is not a JSON object; build the {kind} again")
     if (found := described.get(f"longcrawl_{kind}")) != version:
         raise FormatError(
-            f"{file.parent} is a {kind} of version {found!r}, this longcrawl reads version {version}: upgrade longcrawl"
+            f"{file.parent} is a {kind} of version {found!r}, but this longcrawl reads version {version}: upgrade "
+            "longcrawl"
         )
     for name in needed:
         if name not in described:

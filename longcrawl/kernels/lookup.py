@@ -97,10 +97,10 @@ def read_word_lists(path: str) -> WordLists:
     else:
         found = _json(place)
         if not isinstance(found, dict):
-            raise StageError(f"{path} holds no lists by language; it should be JSON like {{'en': ['the', 'of']}}")
+            raise StageError(f"{path} has no lists by language; it should be JSON like {{'en': ['the', 'of']}}")
         lists = {language: _words(words, place) for language, words in found.items()}
     if not lists:
-        raise StageError(f"{path} holds no word list; name its files en.txt, de.txt, … or give a JSON file of lists")
+        raise StageError(f"{path} has no word lists; call its files en.txt, de.txt, … or give a JSON file of lists")
     return lists
 
 
@@ -109,13 +109,13 @@ def read_domain_categories(path: str) -> Mapping[str, int]:
     """Read domain categories from a JSON file of {domain: number}, plain or .gz; StageError for another form."""
     found = _json(Path(path))
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
-        raise StageError(f"{path} holds no domain categories; it should be JSON like {{'example.org': 5}}")
+        raise StageError(f"{path} has no domain categories; it should be JSON like {{'example.org': 5}}")
     return found
 
 
 def _words(words: Any, file: Path) -> frozenset[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise StageError(f"{file} holds a list that is not one of words; it should be like ['the', 'of']")
+        raise StageError(f"{file} has a list of something other than words; it should be like ['the', 'of']")
     return frozenset(stripped for word in words if (stripped := word.strip()))
 
 
@@ -132,7 +132,7 @@ def _read(file: Path) -> str:
         content = file.read_bytes()
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
     except FileNotFoundError as error:
-        raise StageError(f"{file} does not exist; give the path of a word list, or leave the field out") from error
+        raise StageError(f"{file} does not exist; give the path of a word list, or remove the field") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise StageError(f"{file} cannot be read as UTF-8 text: {error}; download it again") from error
 

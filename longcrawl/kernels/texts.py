@@ -124,7 +124,7 @@ def find_unordered(data: Bytes, bounds: npt.NDArray[np.int64], classes: Bytes, f
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
     """Check the offsets and UTF-8 of texts, and return them as large strings."""
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
-        raise StageError(f"{needed_by} needs a column {name!r} of strings, this one is {texts.type}; cast it first")
+        raise StageError(f"{needed_by} needs a column {name!r} of strings, but it is {texts.type}; cast it first")
     try:
         # The cast would read any memory that damaged offsets point to.
         texts.validate(full=True)

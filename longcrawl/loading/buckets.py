@@ -147,7 +147,7 @@ class _Planning:
 
     def __post_init__(self) -> None:
         if len(self.buckets) >= MOST_BUCKETS:
-            raise LoaderError(f"{len(self.buckets):,} buckets are more than {MOST_BUCKETS - 1:,}: put some together")
+            raise LoaderError(f"{len(self.buckets):,} buckets exceed the limit of {MOST_BUCKETS - 1:,}: merge some")
         self.pick_type = np.min_scalar_type(len(self.buckets))  # the last number means padding
         capacities = np.array([each.capacity for each in self.buckets], np.int64)
         self.capacities, self.group = np.unique(capacities, return_inverse=True)
@@ -444,11 +444,11 @@ class ComposedBatches(PlannedFeed):
         check_fields(self, LoaderError)
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
-            raise LoaderError("schedule and last_step are for feeds without a curriculum: leave one or the other out")
+            raise LoaderError("schedule and last_step cannot be combined with a curriculum: remove one or the other")
         if self.schedule not in GROWING and (self.cycles, self.cycle_steps) != (CYCLES, "all"):
             raise LoaderError(
-                f"cycles and cycle_steps are for schedules that grow, got {self.schedule!r}: set schedule='grow-p2' or "
-                "'grow-linear', or leave them out"
+                f"cycles and cycle_steps need a growing schedule, got {self.schedule!r}: set schedule='grow-p2' or "
+                "'grow-linear', or remove them"
             )
         if self.cycles < 1:
             raise LoaderError(f"cycles is {self.cycles:,}: set it to 1 or more")
@@ -491,7 +491,7 @@ class ComposedBatches(PlannedFeed):
         there = [each for each in self._dataset.buckets if each.split == split and len(each)]
         if not there:
             known = listed(map(repr, sorted(splits)))
-            raise LoaderError(f"there is no sample in split {self.split!r} of {self.source_name}; splits: {known}")
+            raise LoaderError(f"no samples in split {self.split!r} of {self.source_name}; splits: {known}")
         return tuple(sorted(there, key=lambda each: (each.domain, each.capacity)))
 
     @property
@@ -525,7 +525,7 @@ class ComposedBatches(PlannedFeed):
         for meant, name, epochs in sorted(given, key=lambda each: -len(each[0])):
             if not meant:
                 known = listed(repr(each.name) for each in there)
-                raise LoaderError(f"epochs names {name!r}, which is not there; known: {known}")
+                raise LoaderError(f"epochs names {name!r}, which does not exist; known: {known}")
             found |= dict.fromkeys(meant, epochs)
         return [found.get(each.name, 1) for each in there]
 

@@ -169,11 +169,11 @@ def context_columns(length: int, rank: int, size: int, layout: Layout = "zigzag"
         LoaderError: the row does not divide into equal chunks, or an argument has a wrong value.
     """
     if layout not in get_args(Layout):
-        raise LoaderError(f"layout {layout!r} is neither 'zigzag' nor 'contiguous': give one of them")
+        raise LoaderError(f"layout {layout!r} is neither 'zigzag' nor 'contiguous': choose one")
     numbers: dict[str, Any] = {"rank": rank, "size": size}
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise LoaderError(f"{name} takes a whole number, got {quoted(number)}: give an int")
+            raise LoaderError(f"{name} must be a whole number, got {quoted(number)}")
     if not 0 <= rank < size:
         raise LoaderError(f"rank {rank} of {size} context-parallel ranks does not exist: count from 0 to size - 1")
     chunks = 2 * size if layout == "zigzag" else size
@@ -231,7 +231,7 @@ def _as_list(batches: Batches) -> list[Mapping[str, Any]]:
     parts = [batches] if isinstance(batches, Mapping) or not isinstance(batches, Iterable) else list(batches)
     for part in parts:
         if not isinstance(part, Mapping):
-            raise LoaderError(f"this is not a batch: {quoted(part)}; pass what iterating a feed gives")
+            raise LoaderError(f"this is not a batch: {quoted(part)}; pass a batch from iterating a feed")
     return parts
 
 
@@ -256,7 +256,8 @@ def _joined(batches: Batches) -> Batch:
         are_windows = parts and all(_lacks_labels(part) for part in parts)
         windows = "; windows need no collator, or for_transformers" if are_windows else ""
         raise LoaderError(
-            f"this is not a batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
+            f"this is not a batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass a batch from iterating "
+            "a feed"
             f"{windows}"
         )
     batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}

@@ -51,9 +51,7 @@ class Phase:
         check_fields(self, LoaderError)
         check_phase(self.duration_tokens, bucket=self.mix)
         if not sum(self.mix.values()) > 0:
-            raise LoaderError(
-                "a phase has no bucket with a weight: give one a positive weight, as mix={'web': 1.0} has"
-            )
+            raise LoaderError("a phase has no weighted bucket: give one a positive weight, as in mix={'web': 1.0}")
 
 
 class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes have defaults
@@ -84,11 +82,11 @@ Kind = TypeVar("Kind")
 def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
     """Check that a phase has a positive budget and weights that are finite numbers; messages name their keyword."""
     if duration_tokens < 1:
-        raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
+        raise LoaderError(f"duration_tokens is {duration_tokens:,}: set it to 1 or more")
     for of, given in weights.items():
         for name, weight in given.items():
             if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-                raise LoaderError(f"the weight of {of} {name!r} is {quoted(weight)}: give a number from 0 on")
+                raise LoaderError(f"the weight of {of} {name!r} is {quoted(weight)}: set it to 0 or more")
 
 
 def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
@@ -298,17 +296,17 @@ def plan_curriculum(
     """
     wanted = phases_of(phases, Phase)
     if not wanted:
-        raise LoaderError("a curriculum has no phase: add one or more")
+        raise LoaderError("a curriculum has no phases: add one or more")
     stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
     if len(stock) > MOST_BUCKETS:
-        raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
+        raise LoaderError(f"{len(stock):,} buckets exceed the limit of {MOST_BUCKETS:,}: merge some")
     for number, phase in enumerate(wanted, 1):
         for bucket, weight in phase.mix.items():
             if bucket not in stock:
                 known = listed(map(repr, stock))
-                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which does not exist; known: {known}")
             if weight > 0 and not stock[bucket].any():
-                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no tokens: remove it")
     shares = [_shares(phase, stock, mix_by) for phase in wanted]
     planning = _Planning(stock, shares, seed, on_exhausted == "renormalize", mixing)
     whole = planning.run(wanted)
@@ -450,7 +448,7 @@ class ComposedPhase:
         object.__setattr__(self, "capacities", {_capacity(each): self.capacities[each] for each in self.capacities})
         for name, weights in (("mix", self.mix), ("capacities", self.capacities)):
             if weights and not sum(weights.values()) > 0:
-                raise LoaderError(f"{name} has no positive weight: give it one, or leave {name} out")
+                raise LoaderError(f"{name} has no positive weight: set one, or remove {name}")
 
 
 def _capacity(given: Any) -> int:
@@ -458,7 +456,7 @@ def _capacity(given: Any) -> int:
         return given
     if isinstance(given, str) and given.isdecimal():
         return int(given)
-    raise LoaderError(f"capacity {given!r} is not a number: give one of tokens, as capacities={{2048: 1.0}} has")
+    raise LoaderError(f"capacity {given!r} is not a number: give a number of tokens, as in capacities={{2048: 1.0}}")
 
 
 def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], left: Longs) -> Weights:
@@ -508,7 +506,7 @@ def _meant(name: str | int | None, number: int, buckets: Sequence[BucketStock]) 
 def _missing(name: str | int | None, number: int, buckets: Sequence[BucketStock]) -> LoaderError:
     if isinstance(name, int):
         known = listed(map(str, sorted({each.capacity for each in buckets})))
-        return LoaderError(f"phase {number} draws from capacity {name}, which is not there; known: {known}")
+        return LoaderError(f"phase {number} draws from capacity {name}, which does not exist; known: {known}")
     known = listed(map(repr, [*_domains(buckets), *(each.name for each in buckets)]))
     return LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
 

@@ -107,7 +107,7 @@ class DatatroveFileDataset(_Items):
         self.fsize = self.windows.files[0].size
         if fsize not in (None, self.fsize):
             raise LoaderError(
-                f"{self.file_path} has {self.fsize} bytes, not fsize {fsize}: give its size, or leave it out"
+                f"{self.file_path} has {self.fsize} bytes, not fsize {fsize}: set its size, or remove fsize"
             )
 
     @property
@@ -157,10 +157,10 @@ class DatatroveFolderDataset(_Items):
     ) -> None:
         folder = folder_path if data_folder is None else data_folder
         if folder is None or seq_len is None or (data_folder is not None and folder_path is not None):
-            raise LoaderError("a dataset takes one folder and a seq_len: DatatroveFolderDataset(FOLDER, 2048)")
+            raise LoaderError("a dataset needs one folder and a seq_len: DatatroveFolderDataset(FOLDER, 2048)")
         path, options = folder if isinstance(folder, tuple) else (os.fspath(folder), {})
         if options and not is_url(path):
-            raise LoaderError(f"data_folder {path} is local and takes no options: name the folder alone")
+            raise LoaderError(f"data_folder {path} is local and has no options: pass only the folder")
         self.data_folder = with_options(path, options) if options else path
         self.filename_pattern, self.recursive = filename_pattern, recursive
         self.shuffle, self.seed, self.paths_file, self._item = shuffle, seed, paths_file, 0

@@ -88,7 +88,7 @@ def per_position_loss(
     except ImportError as missing:
         raise LoaderError('per_position_loss() needs torch: pip install "longcrawl[torch]"') from missing
     if not isinstance(rectangle, Rectangle):
-        raise LoaderError(f"per_position_loss() takes an lc.loading.Rectangle, not a {type(rectangle).__name__}")
+        raise LoaderError(f"per_position_loss() needs an lc.loading.Rectangle, not a {type(rectangle).__name__}")
     count = len(rectangle) if batches is None else batches
     if not 1 <= count <= len(rectangle):
         raise LoaderError(f"batches is {batches}: give 1 to the {len(rectangle):,} batches of a pass, or None")

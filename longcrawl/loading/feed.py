@@ -63,7 +63,7 @@ class TokenFacts:
             return
         if self.end_of_text is not None and token != self.end_of_text:
             raise LoaderError(
-                f"end_of_text is {token:,} and {self.file} records {self.end_of_text:,}: leave end_of_text out"
+                f"end_of_text is {token:,} and {self.file} records {self.end_of_text:,}: remove end_of_text"
             )
         if self.end_of_text is None:
             _check_id("end_of_text", token, self._limit(token, None, types))
@@ -72,8 +72,8 @@ class TokenFacts:
         """Check a vocabulary against the recorded one; it may be larger, as for a padded embedding."""
         if vocabulary_size is not None and self.vocabulary_size is not None and vocabulary_size < self.vocabulary_size:
             raise LoaderError(
-                f"vocabulary_size is {vocabulary_size:,} and {self.file} records {self.vocabulary_size:,}: leave "
-                "vocabulary_size out"
+                f"vocabulary_size is {vocabulary_size:,} and {self.file} records {self.vocabulary_size:,}: "
+                "remove vocabulary_size"
             )
 
     def check_padding(
@@ -137,7 +137,7 @@ def _descriptions(path: str, known: Collection[str] = ()) -> Iterator[tuple[str,
                 text = fetch(file) if is_url(file) else Path(file).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            content = structured.unsealed(text, file, "copy it back, or write the output again")
+            content = structured.unsealed(text, file, "restore it, or write the output again")
             if KIND in content:
                 yield output, file, content
                 break
@@ -153,7 +153,7 @@ def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]
         if searched >= SEARCHED_TOKENS:
             break
     warn_user(
-        f"end_of_text {token:,} is not among the first {searched:,} tokens of {where}: check that it is the id that "
+        f"end_of_text {token:,} is not found in the first {searched:,} tokens of {where}: check that it is the id that "
         "documents end with"
     )
 
@@ -423,7 +423,7 @@ def _remote_table(folder: str, name: str, described: Mapping[str, Any]) -> pa.Ta
     try:
         content = fetch(url)
     except FileNotFoundError as missing:
-        raise CorruptionError(f"{url} is missing, which records where tokens are from; copy it back") from missing
+        raise CorruptionError(f"{url} is missing, which records where tokens come from; restore it") from missing
     if hashlib.sha256(content).hexdigest() != described["files"][name]["sha256"]:
         raise CorruptionError(f"{url} has been changed: its SHA-256 differs from the one recorded; copy it again")
     with unreadable(url, CorruptionError, DAMAGED):
@@ -528,7 +528,7 @@ def whole_numbers(places: Any) -> Longs:
 def _from_start(number: int, count: int | None, what: str) -> int:
     if count is None:
         if number < 0:
-            raise IndexError(f"{what} {number:,}: they are counted from 0, as their number is not known")
+            raise IndexError(f"{what} {number:,}: they are counted from 0, since their number is not known")
         return number
     if not -count <= number < count:
         raise IndexError(f"{what} {number:,} of {count:,}: they are counted from 0 to {count - 1:,}")
@@ -538,7 +538,7 @@ def _from_start(number: int, count: int | None, what: str) -> int:
 def _open_slice(index: slice, one: Callable[[int], Item], what: str) -> list[Item]:
     start, stop, step = (None if part is None else whole_number(part) for part in (index.start, index.stop, index.step))
     if stop is None or min(start or 0, stop, step or 1) < 0 or step == 0:
-        raise IndexError(f"{what} {index}: they are counted from 0, as their number is not known; give [0:10] or so")
+        raise IndexError(f"{what} {index}: they are counted from 0, since their number is not known; give [0:10] or so")
     found = []
     for number in range(start or 0, stop, step or 1):
         try:
@@ -617,7 +617,7 @@ def check_asked(feed: "Feed", indices: list[int]) -> None:
     )
     if feed.ordered:
         raise LoaderError(f"{shuffled}, as a curriculum or schedule is such an order")
-    warn_user(f"{shuffled}, unless you want that")
+    warn_user(f"{shuffled}, unless that is intended")
 
 
 class FeedLoader:
@@ -627,7 +627,7 @@ class FeedLoader:
         self._data = _torch_data("dataloader")
         taken = [name for name in options if name in feed.fixed_options]
         if taken:
-            raise LoaderError(f"{', '.join(taken)} cannot be set, as {feed.fixed_because}: leave it out")
+            raise LoaderError(f"{', '.join(taken)} cannot be set, since {feed.fixed_because}: remove it")
         import torch
 
         # A loader draws a seed for its workers; the global generator of torch would then change dropout after a resume.
@@ -805,7 +805,7 @@ class Feed(ABC):
         step = whole_number(step)
         if step < 0 or not (self.endless or step < len(self)):
             raise LoaderError(
-                f"there are steps 0 to {len(self) - 1:,}, not {step}: check the number and the feed's settings"
+                f"step {step} does not exist, only 0 to {len(self) - 1:,}: check the number and the feed's settings"
             )
         return step * self.step_size
 
@@ -959,7 +959,8 @@ class Feed(ABC):
         changed = self.changes(known)
         if changed:
             raise LoaderError(
-                f"this state is not of {self.source_name} as opened here: {', '.join(changed)}; open it as it was then"
+                f"this state does not match {self.source_name} as opened here: {', '.join(changed)}; open it the "
+                "same way"
             )
         return known
 
@@ -981,8 +982,8 @@ class Feed(ABC):
             raise LoaderError(f"this is not {what}: it lacks longcrawl_feed; {hint}")
         if known["longcrawl_feed"] != STATE_VERSION:
             raise LoaderError(
-                f"this is {what} of version {known['longcrawl_feed']!r}, this longcrawl reads {STATE_VERSION}: resume "
-                "with the longcrawl that wrote it, or start again"
+                f"this is {what} of version {known['longcrawl_feed']!r}, but this longcrawl reads {STATE_VERSION}: "
+                "resume with the longcrawl that wrote it, or start again"
             )
         if known.get("kind") != self.kind:
             raise LoaderError(f"this is not {what}: its kind is {known.get('kind')!r}; {hint}")
@@ -996,8 +997,8 @@ class Feed(ABC):
         position = known["position"]
         if self.most is not None and position > self.most:
             raise LoaderError(
-                f"the state is at position {position:,} and there are {self.most:,} {self.unit} here: open the data "
-                "and the curriculum as they were then"
+                f"the state is at position {position:,} and there are {self.most:,} {self.unit} here: open the "
+                "same data and curriculum"
             )
         return known
 
@@ -1030,5 +1031,5 @@ class Feed(ABC):
             LoaderError: torch is not installed, or ``items`` has another value.
         """
         if items not in get_args(Items):
-            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': give one of them")
+            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': choose one")
         return iterable_items(self, items)

@@ -109,8 +109,8 @@ class JsonFiles:
         for part in self.parts if self.shuffle == "blocks" else ():
             if not _is_seekable(part.files[0]):
                 raise LoaderError(
-                    f"shuffle='blocks' reads files from any place, and {part.files[0]} is compressed or remote: unpack "
-                    "it to a local file, or set shuffle='files'"
+                    f"shuffle='blocks' reads files from any offset, but {part.files[0]} is compressed or remote: "
+                    "unpack it to a local file, or set shuffle='files'"
                 )
 
     @cached_property
@@ -120,7 +120,7 @@ class JsonFiles:
         for path in (part.files[0] for part in self.parts):
             (size,) = file_sizes([path])
             if size is None:
-                raise LoaderError(f"{path} is missing: name a folder, a file or a pattern of JSON lines")
+                raise LoaderError(f"{path} does not exist: choose a folder, a file or a pattern of JSON lines")
             found.append(TokenFile(path, size, 0))
         return found
 
@@ -187,10 +187,10 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
     try:
         parts = named_parts("jsonl", folder, named if folder is None else None, EXTENSIONS, "*.jsonl")["train"]
     except SourceError as missing:
-        raise LoaderError(f"there are no JSON lines to read: {missing}") from missing
+        raise LoaderError(f"no JSON lines to read: {missing}") from missing
     for part in parts:
         if not has_ending(part.files[0], EXTENSIONS):
-            raise LoaderError(f"{part.files[0]} is not a file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
+            raise LoaderError(f"{part.files[0]} is not a JSON lines file; known suffixes: {', '.join(EXTENSIONS)}")
     return tuple(parts)
 
 
@@ -503,7 +503,7 @@ class Jsonl(Feed):
         if place.sample > len(bucket):
             raise LoaderError(
                 f"{block.part.files[0]} has {len(bucket):,} samples from byte {block.start:,} to {block.stop:,}, where "
-                f"the state is at sample {place.sample:,}: the file has changed; open it as it was then"
+                f"the state is at sample {place.sample:,}: the file has changed; restore it"
             )
         return place.sample
 

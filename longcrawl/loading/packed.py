@@ -146,7 +146,7 @@ class Packed(MixedFeed):
         check_packing(self.packing, self.max_length, self.positions, self.pad_token)
         check_fields(self, LoaderError)
         if is_url(str(self.path)):
-            raise LoaderError(f"{self.path}: Packed reads folders of this machine, so download it first")
+            raise LoaderError(f"{self.path}: Packed reads local folders: download it first")
         self.check_ranks(max_length=2, batch_size=1)
         if configured.uniform:
             self._draw_uniformly(configured.samples)
@@ -246,8 +246,8 @@ class Packed(MixedFeed):
         lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
         if not lengths.any():
             raise LoaderError(
-                f"{_called(name)} is empty: the shards in {paths[0].parent} have no token; put others there, or leave "
-                "it out"
+                f"{_called(name)} is empty: the shards in {paths[0].parent} have no tokens: replace them, or "
+                "remove the bucket"
             )
         plan = plan_packing(lengths, self.max_length, self.packing)
         seed = self.seed if self.shuffle == "keyed" else None
@@ -350,9 +350,9 @@ class Packed(MixedFeed):
 
 def _folders_in(folder: Path) -> dict[str, Path]:
     if folder.is_file():
-        raise LoaderError(f"{folder} is a file: name its folder, or read texts with lc.loading.Jsonl")
+        raise LoaderError(f"{folder} is a file: choose its folder, or read texts with lc.loading.Jsonl")
     if not folder.is_dir():
-        raise LoaderError(f"there is no folder {folder}: check path and split")
+        raise LoaderError(f"no folder {folder}: check path and split")
     return {each.name: each for each in sorted(folder.iterdir()) if each.is_dir()}
 
 

@@ -252,7 +252,7 @@ class PlannedFeed(Feed):
         given: Mapping[Any, int] = self.epochs if isinstance(self.epochs, Mapping) else {None: self.epochs}
         for name, epochs in given.items():
             if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
+                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: set a whole number of 1 or more")
         return given
 
     @property
@@ -311,7 +311,7 @@ class MixedFeed(PlannedFeed):
         for name in self.epochs_by_name():
             if name is not None and name not in known:
                 known_names = listed(map(repr, known))
-                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {known_names}")
+                raise LoaderError(f"epochs names bucket {name!r}, which does not exist; known: {known_names}")
 
     @cached_property
     def plan(self) -> CurriculumPlan:

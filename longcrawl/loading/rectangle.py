@@ -555,15 +555,15 @@ class Rectangle(feed.Feed):
         if self.seam == "mask":
             made["position_ids"] = self._mask_seams(batch, made["loss_mask"])
         if self.dtype == "int32" and self.array.dtype.itemsize == 4 and targets.min() < 0:
-            raise LoaderError(f"{self.path} has an id that int32 cannot hold: set dtype='int64'")
+            raise LoaderError(f"{self.path} has a token id that int32 cannot hold: set dtype='int64'")
         return made
 
     def position_of(self, step: int) -> int:
         """Return the position at which a step of a pass begins; all passes have the same order."""
         if step >= len(self):
             raise LoaderError(
-                f"a pass has steps 0 to {len(self) - 1:,}, not {step}: check the feed's settings, or name step "
-                f"{step % len(self):,}, which is the same in a later pass"
+                f"a pass has steps 0 to {len(self) - 1:,}, not {step}: check the feed's settings, or use step "
+                f"{step % len(self):,}, which is the same step in a later pass"
             )
         return super().position_of(step)
 

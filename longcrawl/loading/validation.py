@@ -131,7 +131,7 @@ def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -
             raise LoaderError(f"{path} has {name} {quoted(value)}: write {wanted}")
     if recorded.get("format", "pretokenized") != "pretokenized":
         raise LoaderError(
-            f"{path} has format {recorded['format']!r}, and feeds of it read token shards: tokenize first, or read the "
+            f"{path} has format {recorded['format']!r}, but its feeds read token shards: tokenize first, or read the "
             "texts with lc.loading.Jsonl"
         )
     length, overlap = recorded.get("max_length", 2048), recorded.get("overlap_size")
@@ -150,7 +150,7 @@ def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str])
     factors = {name: given[name] for name in ("max_steps", "per_device_batch_size", "gradient_accumulation_steps")}
     for name, number in factors.items():
         if not _is_number(number, 1):
-            raise LoaderError(f"{path} has {name} {quoted(number)}: write a whole number from 1 on")
+            raise LoaderError(f"{path} has {name} {quoted(number)}: write a whole number of 1 or more")
     samples: int = prod(factors.values())
     return samples
 
@@ -163,7 +163,7 @@ def _recorded(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[
     try:
         content = load_yaml(Path(path).read_text("utf-8"))
     except FileNotFoundError as missing:
-        raise LoaderError(f"there is no file {path}: check the path of the curriculum") from missing
+        raise LoaderError(f"no file {path}: check the path of the curriculum") from missing
     except (OSError, ValueError, yaml.YAMLError) as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) else " ".join(str(wrong).split())
         raise LoaderError(f"{path} cannot be read as YAML ({reason}): {_WRITE}") from wrong
@@ -190,9 +190,9 @@ _SETTINGS: Mapping[str, tuple[type | int, str]] = {
     "tokenizer": (str, "a name or a path"),
     "format": (str, "pretokenized"),
     "max_length": (2, "a whole number of tokens, such as 2048"),
-    "overlap_size": (0, "a whole number of tokens from 0 on"),
+    "overlap_size": (0, "a whole number of tokens, 0 or more"),
     "packing": (bool, "true or false"),
-    "num_workers": (0, "a whole number from 0 on"),
+    "num_workers": (0, "a whole number of 0 or more"),
     "allow_bucket_exhaustion": (bool, "true or false"),
     "allow_budget_mismatch": (bool, "true or false"),
 }

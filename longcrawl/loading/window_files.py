@@ -62,7 +62,7 @@ def find_files(
         listed = list(paths)
         twice = sorted({path for path in listed if listed.count(path) > 1}) if len(set(listed)) < len(listed) else []
         if twice or not listed:
-            raise LoaderError(f"paths names {twice[0]} twice: name every file once" if twice else "paths is empty")
+            raise LoaderError(f"paths lists {twice[0]} twice: list every file once" if twice else "paths is empty")
         return listed
     try:
         found = _below(paths, format, recursive=recursive, split=split)
@@ -71,9 +71,7 @@ def find_files(
     if not found:
         suffixes = " or ".join(sorted(_suffixes(paths, format)))
         of = "" if split == "train" else f" of the split {split!r}"
-        raise LoaderError(
-            f"{paths} has no file of tokens{of}, none that ends in {suffixes}: check the path or the pattern"
-        )
+        raise LoaderError(f"{paths} has no token files{of} that end in {suffixes}: check the path or the pattern")
     return found
 
 
@@ -193,7 +191,7 @@ def _look(
         splits = {entry.get("split", "train") for entry in entries}
     except (ValueError, TypeError, KeyError, AttributeError) as wrong:
         raise LoaderError(
-            f"{paths_file} is not a list of files with path and size: remove it, so that it is written again"
+            f"{paths_file} is not a list of files with path and size: remove it to have it written again"
         ) from wrong
     other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
     stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))
@@ -326,7 +324,9 @@ class _RemoteShard:
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
             held, block = self._ahead = begin, self._read("", begin, until)
             if len(block) != until - begin:
-                raise CorruptionError(f"{self.path} is cut at byte {begin + len(block):,}: it changed. Open it again")
+                raise CorruptionError(
+                    f"{self.path} ends at byte {begin + len(block):,}, since it changed: open it again"
+                )
         self._next = last
         return np.frombuffer(block, self.dtype, (last - first) // self.width, first - held)
 
@@ -392,11 +392,13 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
     """Open a shard for reading windows."""
     if is_url(path):
         if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
-            raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
+            raise FormatError(
+                f"{path} is remote, but only .ds files can be read from a URL: copy it to this machine first"
+            )
         if check == "everything":
             raise FormatError(
-                f"{path} would have to be fetched whole for check='everything': copy it here first, or set "
-                "check='ends', with which ids are compared as windows are read"
+                f"{path} would have to be downloaded completely for check='everything': copy it to this machine "
+                "first, or set check='ends' to check ids as windows are read"
             )
         remote = _open_remote(path, settings.get("token_size"))
         if check == "ends":

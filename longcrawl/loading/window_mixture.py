@@ -89,13 +89,13 @@ class WindowMixture(MixedFeed):
             if not isinstance(windows, Windows):
                 raise LoaderError(f"bucket {name!r} is {type(windows).__name__}: make it Windows(FOLDER, seq_len)")
         if not self.windows:
-            raise LoaderError("a mixture has no windows: name one bucket or more, {'web': Windows(FOLDER, seq_len)}")
+            raise LoaderError("a mixture has no windows: add one bucket or more, {'web': Windows(FOLDER, seq_len)}")
         (first, one), *others = self.windows.items()
         for field, (name, other) in itertools.product(_ALIKE, others):
             if getattr(other, field) != getattr(one, field):
                 raise LoaderError(
                     f"windows of {first!r} have {field} {getattr(one, field)}, those of {name!r} "
-                    f"{getattr(other, field)}: open all alike"
+                    f"{getattr(other, field)}: open all with the same"
                 )
 
     def _one_epoch(self, weights: Mapping[str, float]) -> Phase:
@@ -104,7 +104,7 @@ class WindowMixture(MixedFeed):
         stock = self._epochs
         unknown = [name for name in weights if name not in self.windows]
         if unknown:
-            raise LoaderError(f"weights name {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
+            raise LoaderError(f"weights name {unknown[0]!r}, which does not exist; known: {', '.join(self.windows)}")
         # Exact decimals: 0.7 of ten windows is seven.
         exact = {name: Fraction(str(float(each))) for name, each in weights.items() if each > 0}
         most = int(min(stock[name] * len(self.windows[name]) * sum(exact.values()) / exact[name] for name in exact))

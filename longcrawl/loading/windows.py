@@ -125,7 +125,7 @@ class Windows:
             if (value := getattr(self, name)) is not None and value < least:
                 raise LoaderError(f"{name} {value} must be {least} or more, or None")
         if self.paths_file is not None and "://" in str(self.paths_file):
-            raise LoaderError(f"paths_file {self.paths_file} cannot be locked: name a file of this machine")
+            raise LoaderError(f"paths_file {self.paths_file} cannot be locked: choose a local file")
         self._take_recorded()
         if not len(self):
             raise LoaderError(
@@ -335,7 +335,7 @@ class Windows:
                 tokens, self.vocabulary_size, lambda row, place: f"{shard.path}, token {starts[row] + place:,},"
             )
         elif self.dtype == "int32" and shard.dtype.itemsize == 4 and tokens.size and tokens.min() < 0:
-            raise LoaderError(f"{shard.path} has an id that int32 cannot hold: set dtype='int64'")
+            raise LoaderError(f"{shard.path} has a token id that int32 cannot hold: set dtype='int64'")
         if self.positions == "index":
             positions_from_ends(shard.ends(), starts, rows["positions"])
         elif self.positions == "eos":
@@ -358,13 +358,13 @@ class Windows:
         shard = open_tokens(known.path, self.format, self._settings, "sizes" if file in self._checked else check)
         if shard.count != known.tokens:
             raise CorruptionError(
-                f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
+                f"{known.path} has {shard.count:,} tokens, but had {known.tokens:,} when files were listed: fetch it "
                 "again, or remove the paths file so that files are listed again"
             )
         if file and self.dtype == "store" and shard.dtype != self.window_dtype:
             raise LoaderError(f"{known.path} has {shard.dtype}, other files {self.window_dtype}: set dtype='int64'")
         if shard.masked and file and self.loss_mask == "auto" and not self.masked:
-            raise LoaderError(f"{known.path} has a loss mask, the first file has none: set loss_mask='on', or 'off'")
+            raise LoaderError(f"{known.path} has a loss mask but the first file has none: set loss_mask='on', or 'off'")
         self._checked.add(file)
         return shard
 

@@ -115,7 +115,7 @@ class InformationGain(ModelScore):
         super().__post_init__()
         if not 2 <= self.short_context < self.long_context:
             raise StageError(
-                f"{self.name}.short_context is {self.short_context}: take 2 or more, and fewer than long_context, "
+                f"{self.name}.short_context is {self.short_context}: set it to 2 or more, and below long_context, "
                 f"{self.long_context}"
             )
 
@@ -227,7 +227,7 @@ class DependencyScore(ModelScore):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.segment < 2 or self.window < 2 * self.segment or self.pairs < 1:
-            raise StageError(f"{self.name} needs segments of 2 tokens, a window of two of them and a pair, or more")
+            raise StageError(f"{self.name} needs at least segments of 2 tokens, a window of two segments and one pair")
 
     def pretrained(self) -> Pretrained:
         """Load the model; raise a StageError if it does not take two segments."""
@@ -309,15 +309,17 @@ def _segment_losses(module: Any, ids: Any) -> Any:
     kept: Any = getattr(answer, "past_key_values", None)
     found = [_mean_loss(answer, first)]
     if others and not hasattr(kept, "crop"):
-        raise StageError(f"{type(module).__name__} keeps no keys and values of tokens: take a model with attention")
+        raise StageError(
+            f"{type(module).__name__} does not keep keys and values of tokens: choose a model with attention"
+        )
     for each in others:
         found.append(_mean_loss(module(each[None], past_key_values=kept, use_cache=True), each))
         try:
             kept.crop(-len(each))
         except RuntimeError as passed:
             raise StageError(
-                f"{type(module).__name__} has a sliding window that two segments of {len(each):,} tokens fill: set a "
-                "shorter segment, or take a model that sees all tokens"
+                f"{type(module).__name__} has a sliding window that two segments of {len(each):,} tokens fill: "
+                "set a shorter segment, or choose a model without a sliding window"
             ) from passed
     return torch.stack(found)[None]
 
@@ -426,7 +428,7 @@ class AttentionDependency(ModelScore):
         module.base_model(ids, use_cache=False)
         found, _asked.found = _asked.found, []
         if not found:
-            raise StageError(f"{self.name} gets no attention of {type(module).__name__}: take another model")
+            raise StageError(f"{self.name} gets no attention from {type(module).__name__}: choose another model")
         return torch.stack(found, 1)
 
     def _score(self, layers: Floats) -> float:
@@ -447,7 +449,7 @@ def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, 
 
     if special := [name for name in ("softcap", "s_aux") if settings.get(name) is not None]:
         kind = type(module).__name__
-        raise StageError(f"{kind} changes its attention by {special[0]}, which is not measured: take another model")
+        raise StageError(f"{kind} changes its attention by {special[0]}, which is not supported: choose another model")
     size, heads = _asked.spans, query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(heads, 1) if heads > 1 else key
     scale = settings.get("scaling") or query.shape[-1] ** -0.5

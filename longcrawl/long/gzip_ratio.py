@@ -80,12 +80,13 @@ class GzipRatio(Edit):
         super().__post_init__()
         self.check_least(min_bytes=1, min_documents=1)
         if self.needs_fit and not (self.low is None and self.high is None):
-            raise StageError(f"{self.name} has bounds and quantiles: set low and high, or the quantiles to fit them to")
+            raise StageError(f"{self.name} has both bounds and quantiles: set low and high, or only the quantiles")
         least = 0 if self.low_quantile is None else self.low_quantile
         most = 1 if self.high_quantile is None else self.high_quantile
         if not 0 <= least < most <= 1:
             raise StageError(
-                f"{self.name} has low_quantile {least} and high_quantile {most}: take shares from 0 to 1 that increase"
+                f"{self.name} has low_quantile {least} and high_quantile {most}: set them from 0 to 1, the first "
+                "below the second"
             )
         for name in ("low", "high"):
             self._check_bounds(name)
@@ -94,13 +95,13 @@ class GzipRatio(Edit):
     def _check_bounds(self, name: str) -> None:
         bounds = getattr(self, name)
         if bounds == {}:
-            raise StageError(f"{self.name}.{name} has no language: name one, such as {{en: 2.8}}, or leave it out")
+            raise StageError(f"{self.name}.{name} has no language: add one, such as {{en: 2.8}}, or remove it")
         for language, bound in self._by_language(name).items():
             if not isinstance(language, str):
                 raise StageError(f"{self.name}.{name} has the language {language!r}: quote it, such as 'no'")
             of = f" of {language}" if isinstance(bounds, Mapping) else ""
             if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 < bound < float("inf"):
-                raise StageError(f"{self.name}.{name}{of} is {bound!r}: take a ratio such as 2.8")
+                raise StageError(f"{self.name}.{name}{of} is {bound!r}: set a ratio such as 2.8")
 
     def _check_order(self) -> None:
         pairs = product(self._by_language("low").items(), self._by_language("high").items())

@@ -412,7 +412,7 @@ def read_statistics(path: str) -> WordStatistics:
         table.validate(full=True)
     about = table.schema.metadata or {}
     if not table.schema.equals(SCHEMA) or not set(_ABOUT) <= about.keys():
-        raise StageError(f"{path} has no statistics of words, but columns {listed(table.column_names)}: {fix}")
+        raise StageError(f"{path} has no word statistics, only the columns {listed(table.column_names)}: {fix}")
     with unreadable(path, StageError, fix):
         words, counts = (table[name].to_numpy() for name in SCHEMA.names)
         pieces, length, documents, digest = (about[name] for name in _ABOUT)
@@ -468,7 +468,7 @@ class LearnsWords(Stage):
         """Raise StageError if the statistics must be learnt first."""
         if self.needs_fit:
             raise StageError(
-                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or name a file"
+                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or choose a file"
             )
 
 

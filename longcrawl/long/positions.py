@@ -55,7 +55,7 @@ def plot_positions(
         try:
             from matplotlib.figure import Figure
         except ImportError as missing:
-            raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]', or print it") from missing
+            raise StageError("plots need matplotlib: pip install 'longcrawl[plots]', or print it") from missing
         axes = Figure().add_subplot()
     # Positions count from 1: a logarithmic axis has no 0.
     axes.plot(np.sqrt((borders[:-1] + 1.0) * borders[1:]), means, **line)

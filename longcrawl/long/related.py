@@ -133,7 +133,7 @@ class Related(LearnsWords, SpanSurvey):
         self.check_least(neighbours=1, branches=1, tree_length=1, pool_size=1, train_documents=1)
         if self.method == "keywords" and self.vectors is not None:
             raise StageError(
-                f"{self.name}.method 'keywords' takes words of texts: leave vectors out, or take 'path' or 'tree'"
+                f"{self.name}.method 'keywords' compares words: remove vectors, or choose 'path' or 'tree'"
             )
 
     @property
@@ -280,7 +280,7 @@ class Related(LearnsWords, SpanSurvey):
         sizes = pc.list_value_length(given).drop_null().unique().to_pylist()
         if len(sizes) > 1:
             raise StageError(
-                f"{self.name}.vectors: lists of {name!r} have {sizes[0]} and {sizes[1]} numbers: make all alike"
+                f"{self.name}.vectors: lists of {name!r} have {sizes[0]} and {sizes[1]} numbers: make them equally long"
             )
         there = given.is_valid().to_numpy(zero_copy_only=False)
         found = np.zeros((len(given), sizes[0] if sizes else 1))
@@ -301,7 +301,9 @@ def _vectors_of(rows: pa.Table) -> tuple[TermVectors, npt.NDArray[np.int16]]:
     dense = np.zeros((len(rows), sizes.max(initial=0)), np.int16)
     there = np.flatnonzero(sizes)
     if len(different := np.unique(sizes[there])) > 1:
-        raise StageError(f"related.vectors: lists have {different[0]} and {different[-1]} numbers: make all alike")
+        raise StageError(
+            f"related.vectors: lists have {different[0]} and {different[-1]} numbers: make them equally long"
+        )
     dense[there] = given.flatten().to_numpy(zero_copy_only=False).reshape(len(there), dense.shape[1])
     return vectors, read_only(dense)
 

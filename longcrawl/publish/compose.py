@@ -75,7 +75,7 @@ _ROWS, _FEW_ROWS = 8_192, 256
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 COUNTED = (*RECORDS, ".txt", ".txt.gz", ".txt.zst")
 """Endings of a folder's files that are read without a tokenizer; a text file raises an error that asks for one."""
-_COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
+_COUNT = "add a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 
 
 def read_lengths(
@@ -179,7 +179,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
             files = match_files(base)
     for file in files or [base]:
         if tokenised and file.endswith(SHARDS):
-            raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
+            raise SourceError(f"{file} already holds tokens: remove --tokenizer")
         if not has_ending(file, (*EXTENSIONS, *SHARDS)):
             known = spell_endings((*EXTENSIONS, *SHARDS))
             raise SourceError(f"{file} is neither a run nor a file that can be read; known endings: {known}")
@@ -191,7 +191,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
 def _check_reachable(base: str, names: list[str]) -> None:
     for lost in unreachable(base, names):
         where = join(base, lost)
-        raise SourceError(f"{where} {why_no_file(where)}. Remove it, or name the files with a pattern")
+        raise SourceError(f"{where} {why_no_file(where)}. Remove it, or select the files with a pattern")
 
 
 def _output(folder: Path) -> Path:
@@ -210,7 +210,7 @@ def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings)
         return
     kind = kind_of(path)
     if kind == ".txt":
-        raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
+        raise SourceError(f"{path} holds text: add a tokenizer (--tokenizer gpt2) to count its tokens")
     try:
         if kind in ENDINGS:
             yield from _csv(path, ENDINGS[kind])
@@ -218,7 +218,7 @@ def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings)
         read = _parquet if kind == ".parquet" else _json
         yield from read(path, end_of_text, beginnings)
     except DamagedFileError as damage:
-        raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
+        raise SourceError(f"{path} {damage}; exclude it, or fix it") from damage
 
 
 def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings) -> Longs:
@@ -227,7 +227,7 @@ def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings
         shard = open_shard(path, _flat_format(path), check="ends", **given)
         if shard.document_ends is None:
             raise SourceError(
-                f"{path} does not record where its documents end: name their end-of-text token (--end-of-text 50256)"
+                f"{path} does not record where its documents end: set their end-of-text token (--end-of-text 50256)"
             )
         beginnings.add(shard.tokens, shard.ends)
         return np.diff(shard.ends, prepend=0)
@@ -394,11 +394,13 @@ def compose(
         check_recorded(documents, end_of_text)
         found = read_lengths(documents, tokenizer, text_field, end_of_text, first)
         if not len(found.tokens):
-            raise SourceError(f"{documents} has no documents: name others")
+            raise SourceError(f"{documents} has no documents: choose others")
     elif tokenizer is None:
         found = _lengths(documents, end_of_text, first)
     else:
-        raise StageError("tokenizer counts the texts of files: give a path, or lc.tokens.Tokenize the documents first")
+        raise StageError(
+            "tokenizer counts texts in files: pass a path, or apply lc.tokens.Tokenize to the documents first"
+        )
     added = (found.tokens > 0) & (~found.ended if terminate == "missing" else terminate == "always")
     compared = compare_strategies(found.tokens + added, chosen, first.found)
     return replace(compared, terminated=int(np.count_nonzero(added)))
@@ -421,9 +423,7 @@ def chosen_strategies(
                 f"--set {name}: it orders steps when you train, and changes no sample: set it in "
                 "lc.loading.ComposedBatches"
             )
-        raise StageError(
-            f"--set {name}: compose measures plans, which it does not change; {known_names(PLANNED_BY, name)}"
-        )
+        raise StageError(f"--set {name}: compose does not plan with this setting; {known_names(PLANNED_BY, name)}")
     sizes = capacities[-1:] if settings.get("strategy") in ONE_LENGTH else capacities
     output: Any = OUTPUTS.make("composed", {**settings, "capacities": sizes, "padding_threshold": padding_threshold})
     own: Strategy = output.chosen()

@@ -81,7 +81,7 @@ def check_exists(path: Path) -> None:
 def check_whole(output: Path, result: Result) -> None:
     """Raise FormatError if a folder is only part of an output, such as a split of a rectangle."""
     if not (output / result.description).exists() and holds_arrays(output) and (whole := RESULTS.around(output)):
-        raise FormatError(f"{output} is a part of {whole[0]}: name that")
+        raise FormatError(f"{output} is a part of {whole[0]}: give that path")
 
 
 def check_recorded(path: str | Path, end_of_text: int | None) -> None:
@@ -89,7 +89,7 @@ def check_recorded(path: str | Path, end_of_text: int | None) -> None:
     asked = end_of_text is not None and not is_url(str(path))
     whole = RESULTS.around(find_result(Path(path))[1]) if asked else None
     if whole is not None and whole[1].get("end_of_text", end_of_text) != end_of_text:
-        raise SourceError(f"{whole[0]} records its end of text: leave end_of_text out (--end-of-text)")
+        raise SourceError(f"{whole[0]} records its end of text: remove end_of_text (--end-of-text)")
 
 
 def whole_result(folder: Path) -> tuple[Result, Path]:
@@ -131,8 +131,7 @@ def why(run: str | Path, document: str) -> Reason:
         manifest = read_manifest(folder)
         if lost := lost_ledger(folder, manifest):
             raise LedgerError(
-                f"{folder} has lost {lost}, which may have the document: copy it back, or type longcrawl verify "
-                f"{folder}"
+                f"{folder} is missing {lost}, which may have the document: restore it, or run longcrawl verify {folder}"
             )
         reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
         if reason is not None:
@@ -145,13 +144,13 @@ def _kept(folder: Path, document: str, edits: tuple[TextEdit, ...]) -> Reason:
     result, output = find_result(folder)
     if not result.records_ids:
         raise LedgerError(
-            f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a "
+            f"{output} records no ids of kept documents: implement ids() of {type(result).__name__}, or ask for a "
             "removed document"
         )
     bring_folder(output)
     ids = result.ids(output)
     if not ids.files:
-        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
+        raise LedgerError(f"{output} is missing the tables of its documents; longcrawl verify lists them")
     if _is_among(ids, document, type(result).__name__):
         return Reason(document, edits=edits)
     named = ids.head(1, columns=["id"])["id"].to_pylist()
@@ -186,7 +185,7 @@ def queue(run: str | Path) -> Queues:
     with open_run(run, *QUEUES) as folder:
         # A crawl of scans alone has no result, and still has its queue.
         if emptied_funnel(folder) is None and (lost := lost_ledger(folder, read_manifest(folder), QUEUES)):
-            raise LedgerError(f"{folder} has lost {lost}: copy it back, or type longcrawl verify {folder}")
+            raise LedgerError(f"{folder} is missing {lost}: restore it, or run longcrawl verify {folder}")
         return read_queues(folder, str(run))
 
 
@@ -248,9 +247,7 @@ def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterato
                 each["bytes"] for name, each in manifest["files"].items() if (folder / name).is_relative_to(part)
             )
             if size > FETCHED:
-                raise RunError(
-                    f"{path}: {size:,} bytes would be fetched for this: copy the run to a folder, and name that"
-                )
+                raise RunError(f"{path}: {size:,} bytes would be downloaded for this: copy the run to a folder first")
             bring(folder / result.name / result.description)
             bring_folder(part)
         yield folder

@@ -126,7 +126,7 @@ def page_blocks(run: str | Path, document: str) -> "PageExplanation":
     with open_run(run) as folder:
         manifest = read_manifest(folder)
     if (stage := _extraction(manifest)) is None:
-        raise LedgerError(f"{run} does not extract texts by the engine 'blocks', so its pages have no scores of blocks")
+        raise LedgerError(f"{run} does not extract text with the engine 'blocks', so its pages have no block scores")
     try:
         documents, damage = _read(manifest, {document}, ())
     except (LongCrawlError, OSError) as gone:

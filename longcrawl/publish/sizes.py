@@ -8,7 +8,7 @@ from longcrawl.errors import FormatError
 from longcrawl.io.structured import Verification, is_sealed, load_json
 from longcrawl.run.manifest import MANIFEST, holds_run, read_manifest
 
-CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
+CHANGED = "has been changed: the SHA-256 that it records differs"
 
 
 def verify_sizes(folder: Path) -> Verification:

@@ -91,10 +91,10 @@ def trace(
         LoaderError: the step, row or setting does not exist.
     """
     if feed not in get_args(FeedName):
-        raise LoaderError(f"there is no feed {feed!r}: name one of {', '.join(get_args(FeedName))}")
+        raise LoaderError(f"there is no feed {feed!r}: choose one of {', '.join(get_args(FeedName))}")
     opened = data if isinstance(data, Feed) else _open(str(data), feed, tokenizer, settings)
     if isinstance(data, Jsonl) and tokenizer not in (None, data.tokenizer):
-        raise LoaderError(f"the feed tokenizes by {data.tokenizer}, not by {tokenizer}: leave tokenizer out")
+        raise LoaderError(f"the feed tokenizes with {data.tokenizer}, not {tokenizer}: remove tokenizer")
     position = opened.position_of(step)
     batch, origins = opened.read(position), opened.origins_at(position)
     tokens = batch["targets" if "targets" in batch else "input_ids"]
@@ -137,13 +137,13 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
         found, output = find_result(Path(path))
         described = (output / found.description).exists()
         if described and name in ("rectangle", "buckets", "jsonl") and name != found.feed:
-            raise LoaderError(f"the feed {name!r} does not read {path}, which is {found.name!r}: leave --feed out")
+            raise LoaderError(f"the feed {name!r} does not read {path}, which is {found.name!r}: remove --feed")
         folder = str(output) if found.feed and described else path
     if chosen == "windows":
         own = {field.name for field in fields(Windows)}
         _check_names("windows", settings, own | set(OF_BATCHES))
         if "seq_len" not in settings:
-            raise LoaderError("windows have a length: name it as the trainer did, such as --set seq_len=2048")
+            raise LoaderError("windows have a fixed length: set it as the trainer did, such as --set seq_len=2048")
         batching = {name: value for name, value in settings.items() if name in OF_BATCHES}
         return Windows(folder, **{name: settings[name] for name in settings.keys() - batching}).batches(**batching)
     if chosen == "jsonl" and tokenizer is not None:
@@ -151,9 +151,7 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
     kind = KINDS[chosen]
     _check_names(chosen, settings, {field.name for field in fields(kind) if field.init} - {"path"})
     if chosen == "buckets" and "tokens_per_step" not in settings:
-        raise LoaderError(
-            "steps have a fixed number of tokens: name it as the trainer did, --set tokens_per_step=65536"
-        )
+        raise LoaderError("steps have a fixed number of tokens: set it as the trainer did, --set tokens_per_step=65536")
     made: Feed = kind(folder, **settings)
     return made
 
@@ -167,7 +165,7 @@ def _usual(path: str) -> tuple[str, str]:
     found, output = find_result(Path(path))
     described = (output / found.description).exists()
     if described and not found.feed:
-        raise FormatError(f"no feed reads {path}, it is {found.name!r}: name the data that a trainer has read")
+        raise FormatError(f"no feed reads {path}, which is {found.name!r}: choose the data that the trainer read")
     # The path may be a split of a rectangle, which is an array.
     if described or holds_arrays(output):
         return str(output), found.feed

@@ -48,24 +48,24 @@ def verify(
         NotYetError: another server does not answer in time.
     """
     if check not in get_args(Check):
-        raise FormatError(f"check takes 'contents' or 'sizes', got {check!r}")
+        raise FormatError(f"check must be 'contents' or 'sizes', got {check!r}")
     if is_url(str(path)):
         if format is not None or settings:
-            raise FormatError("token shards are only verified locally: give their local path, or leave the format out")
+            raise FormatError("token shards are only verified locally: give their local path, or remove the format")
         return _verify_url(str(path), check)
     folder = Path(str(path).removeprefix("file://"))
     given = ", ".join(["the format"] * (format is not None) + list(settings))
     if check == "contents":
         return _verify_contents(folder, given, format, settings)
     if given:
-        raise FormatError(f"sizes are read from what a run or output records: leave {given} out")
+        raise FormatError(f"sizes are read from what a run or output records: remove {given}")
     return verify_sizes(folder)
 
 
 def _verify_contents(folder: Path, given: str, shard_format: str | None, settings: Mapping[str, Any]) -> Verification:
     check_exists(folder)
     if given and (whole := RESULTS.around(folder)) is not None:
-        raise FormatError(f"{whole[0]} records what is in it: leave {given} out")
+        raise FormatError(f"{whole[0]} records its contents: remove {given}")
     if folder.is_file():
         return _verify_shards(folder, shard_format, **settings)
     result, output = find_result(folder)
@@ -73,7 +73,7 @@ def _verify_contents(folder: Path, given: str, shard_format: str | None, setting
     if not described and not holds_arrays(folder):
         return _verify_shards(folder, shard_format, **settings)
     if given:
-        raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
+        raise FormatError(f"{folder} records its contents: remove {given}, which is only for token shards")
     if output != folder:
         return _verify_run(folder, result, output)
     check_whole(folder, result)
@@ -191,8 +191,8 @@ def _missing(root: str) -> str:
 def _description(place: _Place) -> tuple[str, bytes]:
     if client.UNFINISHED in place.listed:
         raise FormatError(
-            f"{place.path} is not whole, as a push to it was stopped or is still running: push it again, or verify "
-            "a tag, which is written behind its name as @run-…"
+            f"{place.path} is incomplete, since a push to it was stopped or is still running: push it again, or "
+            "verify a tag, written after its name as @run-…"
         )
     for name in (MANIFEST, *RESULTS.described()):
         if not place.listed or name in place.listed:
@@ -207,7 +207,7 @@ def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
     output = manifest.get("output")
     name = output.get("format") if isinstance(output, dict) else None
     if not isinstance(name, str) or name not in RESULTS:
-        raise FormatError(f"{where} names no output that this longcrawl knows: upgrade longcrawl, or push it again")
+        raise FormatError(f"{where} contains no output that this longcrawl knows: upgrade longcrawl, or push it again")
     return f"{name}/"
 
 

@@ -144,6 +144,6 @@ def check_same(known: Sequence[InputFile], read: Sequence[InputFile], done: str)
     for before, now in zip(known, read, strict=False):
         if before.as_dict() != now.as_dict():
             raise RunError(
-                f"{now.file} has changed since {done}. Restore it and type the same command again, or type "
-                "it with another --out folder"
+                f"{now.file} has changed since {done}. Restore it and run the same command again, or choose "
+                "another --out folder"
             )

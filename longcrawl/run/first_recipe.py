@@ -70,8 +70,8 @@ def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str,
         return "hub", {"path": name}
     if not is_there:
         raise SourceError(
-            f"nothing is at {quoted(name)}: name a file, folder, URL or glob, a dataset of the Hub as ORG/NAME, or a "
-            "source that `longcrawl sources` lists"
+            f"nothing found at {quoted(name)}: choose a file, folder, URL or glob, a dataset of the Hub as "
+            "ORG/NAME, or a source that `longcrawl sources` lists"
         )
     if is_url(name) or is_pattern or Path(absolute(name)).is_file():
         if (found := _of_files([path_of(name)])) is None and not is_pattern and is_url(name):
@@ -112,7 +112,7 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
             return source, {"data_dir": folder}
     if (found := _of_files(names)) is None:
         raise SourceError(
-            f"{quoted(folder)} has no documents, by the names of its files: {count_endings(names)}. Known endings: "
+            f"{quoted(folder)} has no documents, judging by its file names: {count_endings(names)}. Known endings: "
             f"{spell_endings((*text.EXTENSIONS, *PDFS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
             "`longcrawl sources`, as lc.open('datatrove', data_dir=…)"
         )
@@ -158,7 +158,7 @@ def first_recipe(
     settings |= {key: value for key, value in (("format", file_format), ("encoding", encoding)) if value is not None}
     if source in ("composed", "rectangle") or source in FORMATS:
         raise RecipeError(
-            f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {shlex.quote(name)} checks it"
+            f"{name} holds tokens, not texts: trainers read it directly; longcrawl verify {shlex.quote(name)} checks it"
         )
     spec: Mapping[str, Any] = _OF_TEXTS
     if settings.get("format") == "pdf":
@@ -183,9 +183,9 @@ def write_first_recipe(name: str, out: Path, *fields: str | None) -> str:
         RecipeError: the file exists, or its name does not end in .yaml or .yml.
     """
     if out.suffix not in (".yaml", ".yml"):
-        raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
+        raise RecipeError(f"{out} is not a recipe name: it must end in .yaml")
     if out.exists():
-        raise RecipeError(f"{out} is there already: choose another name with --out, or remove it")
+        raise RecipeError(f"{out} already exists: choose another name with --out, or remove it")
     made = first_recipe(name, *fields)
     with writing(out, RecipeError, "choose another name with --out"):
         write_text(out, made)
@@ -213,7 +213,7 @@ def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str])
             failed = failed or wrong
         else:
             if documents is None:
-                raise RecipeError(f"{first.name} has no documents to look at: name another file, or check this one")
+                raise RecipeError(f"{first.name} has no documents: choose another file, or check this one")
             return {} if field == "text" else {"text_field": field}
     raise failed or RecipeError("no field has texts")
 

@@ -336,7 +336,7 @@ def _kept(
 
 
 MOST_RULES = 5
-AGAIN = "Restore it and type the same command again, or type it with another --out folder"
+AGAIN = "Restore it and run the same command again, or choose another --out folder"
 
 
 @contextmanager
@@ -348,7 +348,7 @@ def run_folder(out: str | Path) -> Iterator[Path]:
     if not stored.takes_runs(url):
         sent = ", or send a finished run to a dataset with `longcrawl push FOLDER user/name`"
         raise RunError(
-            f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
+            f"a run cannot be written to {url}: choose a folder, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
             f"hf://buckets/USER/BUCKET/FOLDER{sent if url.startswith('hf:') else ''}"
         )
     with stored.open_place(url) as folder:
@@ -378,7 +378,7 @@ def check_plan(plan: Plan | None, recipe: Recipe) -> None:
     """Raise a RunError if a plan was made for another recipe."""
     if plan is not None and plan.digest != recipe.digest:
         of = f"{plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}"
-        raise RunError(f"this plan is of recipe {of}: plan again")
+        raise RunError(f"this plan is for recipe {of}: plan again")
 
 
 def check_output(recipe: Recipe) -> None:
@@ -393,7 +393,7 @@ def _check_no_links(folder: Path) -> None:
     link = next((path for path in paths if path.is_symlink()), None)
     if link is not None:
         raise RunError(
-            f"{link} is a link to {link.readlink()}, and a run clears only what is in its own folder. Remove the "
+            f"{link} is a link to {link.readlink()}, but a run clears only its own folder. Remove the "
             "link, or choose an --out folder on that disk"
         )
 
@@ -485,7 +485,9 @@ def _begun_with(folder: Path, begun: Mapping[str, str], now: Mapping[str, str]) 
     """Return the versions of libraries that a run was begun with, after a warning if others are here."""
     if begun != now:
         before, here = (" and ".join(map(" ".join, sorted(each.items()))) for each in (begun, now))
-        warn_user(f"{folder} was begun with {before}, and goes on with {here}, which may measure documents differently")
+        warn_user(
+            f"{folder} was started with {before} and continues with {here}, which may measure documents differently"
+        )
     return dict(begun)
 
 
@@ -518,8 +520,8 @@ def _pinned(folder: Path) -> Mapping[str, Any]:
     marker = Marker.read(folder / WORK / INPUTS)
     if marker is None:
         raise RunError(
-            f"{folder / WORK / INPUTS} is missing or damaged, and nothing else records what {folder} was made of. "
-            f"Remove {folder}, and type the same command again"
+            f"{folder / WORK / INPUTS} is missing or damaged, and nothing else records the inputs of {folder}. "
+            f"Remove {folder}, and run the same command again"
         )
     return marker.content
 
@@ -543,8 +545,8 @@ def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mappi
     changes = [f"{file} is new" for file in sorted(new - old)] + [f"{file} is gone" for file in sorted(old - new)]
     if changes:
         raise RunError(
-            f"the input of {folder} has changed since the run began ({changes[0]}). Undo that and type the same "
-            "command again, or type it with another --out folder"
+            f"the input of {folder} has changed since the run began ({changes[0]}). Undo that and run the same "
+            "command again, or choose another --out folder"
         )
 
 
@@ -592,7 +594,7 @@ def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
     """Return the error for a run with unread parts, for which servers did not deliver the files."""
     return RunError(
         f"{len(reasons):,} of {parts:,} parts of {folder} are still open, the first: {reasons[0].rstrip('.')}. "
-        "What is finished is kept: the same command asks for these parts again"
+        "Finished work is kept: the same command asks for these parts again"
     )
 
 
@@ -600,7 +602,7 @@ def train_parts(source: Source) -> list[Part]:
     """Return the parts of a source's "train" split, the only split that a run reads."""
     splits = source.splits()
     if "train" not in splits:
-        raise RunError(f"source {source.name!r} has no split 'train', it has: {', '.join(splits)}")
+        raise RunError(f"source {source.name!r} has no split 'train'; it has: {', '.join(splits)}")
     return splits["train"]
 
 

@@ -108,12 +108,12 @@ def run(
 def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]) -> None:
     if isinstance(engine, str):
         raise RunError(
-            f"engine takes an object such as lc.engines.Spark(session), got {engine!r}: `--engine` takes words"
+            f"engine must be an object such as lc.engines.Spark(session), got {engine!r}: words are for `--engine`"
         )
     if num_proc < 1:
-        raise RunError(f"num_proc is {num_proc}: take 1 or more processes")
+        raise RunError(f"num_proc is {num_proc}: set it to 1 or more")
     if engine is not None and num_proc != 1:
-        raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
+        raise RunError(f"num_proc={num_proc} works only with the engine local: remove num_proc or engine")
     if unused:
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {unused} to load_recipe")
 
@@ -135,10 +135,10 @@ def _work_on(
         inputs.reject_other_contents(folder, recipe)
         return read_manifest(folder), {}
     except OSError as failed:
-        place, kept = failed.filename or folder, "what is finished is kept"
-        problem = f"{place}: {failed.strerror or failed}; fix that and type the same command again, {kept}"
+        place, kept = failed.filename or folder, "finished work is kept"
+        problem = f"{place}: {failed.strerror or failed}; fix that and run the same command again, {kept}"
         if failed.errno in DISK_FULL:
-            problem = f"no space left for {place}: make room and type the same command again; {kept}"
+            problem = f"no space left for {place}: make room and run the same command again; {kept}"
         raise RunError(problem) from failed
 
 
@@ -156,7 +156,7 @@ def _finish(
             if damaged.problem in again:
                 raise
             again.add(damaged.problem)
-            warn_user(f"{damaged.problem}; what it was made for is made again")
+            warn_user(f"{damaged.problem}; its work is done again")
             for path in damaged.stale:
                 files.remove(path)
 

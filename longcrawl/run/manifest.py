@@ -258,14 +258,14 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
     if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
         raise RunError(f"{file} is not the manifest of a run: {again}")
     if manifest["longcrawl_run"] != VERSION:
-        raise RunError(f"{file} is of version {manifest['longcrawl_run']!r}, this longcrawl reads {VERSION}: upgrade")
+        raise RunError(f"{file} has version {manifest['longcrawl_run']!r}, but this longcrawl reads {VERSION}: upgrade")
     if lacking := _lacking(manifest):
         raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
     if not isinstance(form := manifest["output"]["format"], str) or form not in kinds.RESULTS:
         _check_output(manifest["recipe"]["outputs"], form, file)
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
-        raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
+        raise RunError(f"{file} is not a valid manifest: {path} is {shown} and should be {kind}: {again}")
     return Recorded(manifest, file, plain=("recipe",))
 
 
@@ -279,7 +279,8 @@ def _check_output(outputs: Any, form: Any, file: Path) -> None:
     if not isinstance(form, str) or form not in RESULTS:
         known = ", ".join(sorted(RESULTS))
         raise RunError(
-            f"{file} is of an output {form!r}, this longcrawl knows {known}: upgrade, or install the output's package"
+            f"{file} has the output {form!r}, but this longcrawl knows {known}: upgrade, or "
+            "install the output's package"
         )
 
 
@@ -314,7 +315,7 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
         yield Path(run)
         return
     if not may_hold_run(url):
-        raise RunError(f"a run is not read from {url}: name a folder, s3://…, gs://… or hf://datasets/USER/NAME")
+        raise RunError(f"a run cannot be read from {url}: choose a folder, s3://…, gs://… or hf://datasets/USER/NAME")
     with open_place(url) as folder:
         bring(*(folder / name for name in (MANIFEST, PLAN, CARD, "recipe.yaml")))
         for name in folders:
@@ -385,7 +386,7 @@ def _why_emptied(folder: Path) -> str:
 
 def _why_no_manifest(folder: Path) -> str:
     if (url := url_of(folder)) is not None:
-        return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
+        return f"no finished run at {url}, which has no {MANIFEST}: check the URL, or run `longcrawl run` again"
     if (url := given_url(folder)) is not None:
         return f"{url} cannot be read from here: copy it first, with `aws s3 cp --recursive`, `hf download` or similar"
     if folder.is_file():
@@ -396,7 +397,7 @@ def _why_no_manifest(folder: Path) -> str:
         return f"there is no folder {folder}: name that of a run, which {make} would make"
     if (folder / WORK).exists():
         owner = working_owner(folder / WORK / LOCK)
-        unfinished = f"{folder} is not finished: type the same `longcrawl run` again"
+        unfinished = f"{folder} is not finished: run the same `longcrawl run` again"
         return unfinished if owner is None else at_work("run", name_of(folder), owner)
     below = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
     above = next((each for each in folder.absolute().parents if (each / MANIFEST).is_file()), None)

@@ -409,8 +409,8 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, 
     if len(names) > 1:
         where, out = f"in {names[0]} and in {names[1]}", "one of the two"
     return RunError(
-        f"a run needs unique ids, some occur more than once, such as {first.as_py()!r}, {where}: leave {out} out of "
-        f"the source{by_naming}, or keep the first document of each id, --set source.on_duplicate_ids=keep_first"
+        f"a run needs unique ids, but some occur more than once, such as {first.as_py()!r}, {where}: remove {out} "
+        f"from the source{by_naming}, or keep the first document of each id, --set source.on_duplicate_ids=keep_first"
         f"{', and choose another folder' if begun else ''}"
     )
 

@@ -99,7 +99,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         RecipeError: there is no such recipe, or it names something unknown; the message lists the known names.
     """
     if isinstance(name, Mapping):
-        raise RecipeError("a recipe is a name or the path of a file, got a mapping: write it to a .yaml file")
+        raise RecipeError("a recipe must be a name or a path, got a mapping: write it to a .yaml file")
     return parse_recipe(read_recipe(str(name)), overrides)
 
 
@@ -133,7 +133,7 @@ def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Reci
             raise RecipeError(f"{where} lacks the key {key!r}")
     if changed["longcrawl"] != SCHEMA_VERSION:
         version = quoted(changed["longcrawl"])
-        raise RecipeError(f"{where} has schema version {version}, this longcrawl reads {SCHEMA_VERSION}")
+        raise RecipeError(f"{where} has schema version {version}, but this longcrawl reads {SCHEMA_VERSION}")
     stages, source = _stages(changed["stages"], where), _source(changed["source"], where)
     parts, policy = changed.get("parts", 1), changed["source"].get(ON_DUPLICATE_IDS, "error")
     if type(parts) is not int or parts < 1:
@@ -158,16 +158,14 @@ def _recipe_text(name: str) -> str:
         try:
             return Path(name).read_text("utf-8")
         except FileNotFoundError as missing:
-            raise RecipeError(
-                f"there is no recipe {name}: check its path, or take one that `longcrawl recipes` lists"
-            ) from missing
+            raise RecipeError(f"no recipe {name}: check its path, or choose one from `longcrawl recipes`") from missing
         except (OSError, UnicodeDecodeError) as wrong:
             raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
     if name not in (found := shipped()):
         if Path(name).is_file():
             raise RecipeError(
-                f"{name} is not a recipe, as its name does not end in .yaml: type `longcrawl init {shlex.quote(name)}` "
-                "for a first recipe for these documents"
+                f"{name} is not a recipe, since its name does not end in .yaml: run `longcrawl init "
+                f"{shlex.quote(name)}` to write a recipe for these documents"
             )
         raise RecipeError(f"unknown recipe {name!r}; {known_names([*found, 'or the path of a .yaml file'], name)}")
     return found[name].read_text("utf-8")
@@ -233,7 +231,9 @@ def _reference(spec: Any, labels: list[str], where: str) -> Reference:
     reference = build(Reference, _fields(spec, named), named, RecipeError)
     for label in reference.documents:
         if label not in labels:
-            raise RecipeError(f"{named}.documents names no stage of the recipe: {label!r}; it has: {', '.join(labels)}")
+            raise RecipeError(
+                f"{named}.documents names {label!r}, which is not a stage of the recipe; it has: {', '.join(labels)}"
+            )
     return reference
 
 

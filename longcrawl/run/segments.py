@@ -79,7 +79,7 @@ def do_once(
     """
     places = [place for place, marker in enumerate(Marker.read_all(markers)) if marker is None]
     for path in (markers[place] for place in places if markers[place].exists()):
-        warn_user(f"{name_of(path)} is not as this version of longcrawl wrote it: what it stands for is made again")
+        warn_user(f"{name_of(path)} is not in the form that this version of longcrawl writes: its work is done again")
     if sizes:
         places.sort(key=lambda place: -sizes[place])
     waiting = [tasks[place] for place in places]

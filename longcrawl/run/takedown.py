@@ -124,7 +124,7 @@ def takedown(
         raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
     folder, target = Path(run), Path(out)
     if is_url(str(run)) or is_url(str(out)):
-        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
+        raise RunError(f"a takedown needs a local folder: fetch {run} first, and push the new run")
     check_target(target, RunError, "remove it, or choose another --out")
     if folder.resolve() in target.resolve().parents:
         raise RunError(f"{target} is inside {folder}, which is not changed: choose another --out")
@@ -145,7 +145,7 @@ def takedown(
             if not len(gone) and not work.ledger_rows:
                 total = counted(sum(wanted.counts.values()), "entry", "entries")
                 check = f"check {listed(map(_quoted, wanted.unmatched()))}; longcrawl inspect shows ids and URLs"
-                raise RunError(f"{folder} holds no document of the {total}: {check}")
+                raise RunError(f"{folder} holds none of the {total}: {check}")
             made = work.finish(str(target), day.isoformat())
             beside.rename(target)
     finally:
@@ -196,9 +196,9 @@ class Asked:
         lists["urls"] = {normalise_url(each): each for each in _entries(urls) if each.strip()}
         lists["domains"] = {name: each for each in _entries(domains) for name in named_domains(each.strip())}
         if not any(lists.values()):
-            raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
+            raise RunError("nothing to take down: add --ids, --urls or --domains, a file with one per line")
         if wrong := sorted(each for each in lists["domains"] if not each or any(mark in each for mark in "/: ")):
-            raise RunError(f"{wrong[0]!r} is not a domain: list names such as example.org, and addresses under --urls")
+            raise RunError(f"{wrong[0]!r} is not a domain: list names such as example.org, and put URLs in --urls")
         return cls(lists)
 
     def find(self, documents: pads.FileSystemDataset) -> pa.Array:
@@ -384,5 +384,5 @@ class _Takedown:
                 table = pq.ParquetFile(self.beside / name)
                 if "id" in table.schema_arrow.names and len(rows_of_ids(table.read(["id"]), self.ids)):
                     raise CorruptionError(
-                        f"{name} still names a document to take down: nothing is written; report this"
+                        f"{name} still names a document to take down: nothing was written; report this"
                     )

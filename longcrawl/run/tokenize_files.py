@@ -64,8 +64,8 @@ def _check_texts(source: Source) -> None:
         files = (file for part in source.splits()["train"] for file in part.files)
         if archive := next((file for file in files if ".wet" not in Path(file).name), None):
             raise SourceError(
-                f"{archive} may have HTML, and tokenize reads texts: extract them in a run (longcrawl init {archive} "
-                "writes its recipe), name .wet files, or read only plain text with --set 'source.mimes=[text/plain]'"
+                f"{archive} may have HTML, but tokenize reads text: extract it in a run (longcrawl init {archive} "
+                "writes its recipe), choose .wet files, or read only plain text with --set 'source.mimes=[text/plain]'"
             )
 
 
@@ -94,7 +94,7 @@ def tokenize_recipe(
     if overlap_probability != 1 and not overlap_size:
         raise RecipeError("overlap_probability needs overlapping windows: also set overlap_size")
     if max_length is None and overlap_size:
-        raise RecipeError("overlap_size needs windows: also set max_length, or leave both out")
+        raise RecipeError("overlap_size needs windows: also set max_length, or remove both")
     overrides = list(overrides)
     if builder is None:
         is_forced = any(override.startswith("source.format=") for override in overrides)

@@ -91,7 +91,7 @@ def reading(files: Sequence[str], known: Sequence[InputFile] = ()) -> Iterator[l
                 earlier = _hashed_once(file, before[file])
             found.append(_hashed(file) if earlier is None else earlier)
             if found[-1].state != before[file]:
-                again = "Type the same command again to read it again"
+                again = "Run the same command again to read it again"
                 raise NotYetError(f"{file} was replaced while it was read. {again}")
 
 

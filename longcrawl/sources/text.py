@@ -254,15 +254,15 @@ class Text(sources.Source):
             if self.fields.count(name) > 1:
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
-            raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
+            raise SourceError("text.fields names 'source', and source_from is 'folder': remove one of them")
         if self.file_field is not None and (self.format not in ("auto", "parquet") or self.text_field != "text"):
             other = "text_field" if self.text_field != "text" else "format"
             raise SourceError(
                 f"text.file_field names a field of parquet instead of a text, and {other} is "
-                f"{getattr(self, other)!r}: leave one of them out"
+                f"{getattr(self, other)!r}: remove one of them"
             )
         if self._holds_files and CONTENT.name in self.fields:
-            raise SourceError(f"text.fields names {CONTENT.name!r}, the column of the bytes: leave it out")
+            raise SourceError(f"text.fields names {CONTENT.name!r}, the column of the bytes: remove it")
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""

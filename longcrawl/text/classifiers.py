@@ -49,7 +49,7 @@ class Classifier(Edit):
         if self.column in ("", "id", "text"):
             raise StageError(f"{self.name}.column is {self.column!r}: name a column of its own for the scores")
         if self.at_least == {} or self.top_fraction == {}:
-            raise StageError(f"{self.name} has a threshold of no label: name one, or leave it out")
+            raise StageError(f"{self.name} has a threshold without a label: add one, or remove it")
         if self.label == () or len(set(self._labels())) < len(self._labels()):
             raise StageError(f"{self.name}.label takes a label or several different ones, got {quoted(self.label)}")
         bounds, shares = self._by_label("at_least"), self._by_label("top_fraction")

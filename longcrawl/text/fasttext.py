@@ -157,7 +157,7 @@ def _read_model(reader: _Reader) -> Model:
     if reader.number("<i4") != _MAGIC:
         raise ValueError("it does not begin as one")
     if (version := reader.number("<i4")) != _VERSION:
-        raise ValueError(f"its format has version {version}, this longcrawl reads {_VERSION}")
+        raise ValueError(f"its format has version {version}, but this longcrawl reads {_VERSION}")
     word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]
     reader.array("<f8", 1)  # the sampling threshold, which only training needs
     if longest > _LONGEST or not (longest > 0) <= buckets <= _MOST_BUCKETS:

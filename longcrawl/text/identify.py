@@ -270,7 +270,7 @@ class IdentifyLanguage(Edit):
         super().__post_init__()
         _check_score("min_score", self.min_score)
         if self.max_chars is not None and self.max_chars < 1:
-            raise StageError(f"identify_language.max_chars takes a number from 1 on, or null, got {self.max_chars!r}")
+            raise StageError(f"identify_language.max_chars must be 1 or more, or null, got {self.max_chars!r}")
         if self.unit == "page" and self.model in ("py3langid", "resiliparse"):
             raise StageError(
                 f"identify_language.unit: page needs a score for each language, which {self.model} does not have: set "

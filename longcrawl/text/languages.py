@@ -300,7 +300,10 @@ def _read_file(file: Traversable, where: str) -> dict[str, dict[str, Any]]:
         if key not in ("version", "languages"):
             raise StageError(f"{where} has an unknown key {key!r}; known: version, languages")
     if content.get("version") != VERSION:
-        raise StageError(f"{where} has version {content.get('version')!r}, this longcrawl reads {VERSION}: write it so")
+        raise StageError(
+            f"{where} has version {content.get('version')!r}, but this longcrawl reads {VERSION}: set version to "
+            f"{VERSION}"
+        )
     languages = content.get("languages")
     if not isinstance(languages, dict) or not languages:
         raise StageError(f"{where}: languages takes a mapping such as {{de: {{max_mean_word_length: 14}}}}")
@@ -386,7 +389,7 @@ def _names(table: pa.Table, needed_by: str) -> pa.Array:
     try:
         return pc.cast(names, pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
-        raise StageError(f"{needed_by} needs a column 'language' of strings, this one is {names.type}") from wrong
+        raise StageError(f"{needed_by} needs a column 'language' of strings, but it is {names.type}") from wrong
 
 
 def language_shares(documents: Any) -> pa.Table:

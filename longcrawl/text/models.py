@@ -123,7 +123,7 @@ def read_config(folder: str | Path, name: str = "config.json") -> dict[str, Any]
     with unreadable(file, StageError, "save the model with save_pretrained again, or copy the file back"):
         found = load_json(file.read_bytes())
     if not isinstance(found, dict):
-        raise StageError(f"{file} holds no JSON object: save the model with save_pretrained again")
+        raise StageError(f"{file} is not a JSON object: save the model with save_pretrained again")
     return found
 
 

@@ -69,7 +69,7 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
+        raise StageError("plots need matplotlib: pip install 'longcrawl[plots]'") from missing
     batches = [stage.checks(table) for table in tables(documents)]
     panels = [_panel(checks) for checks in zip(*batches, strict=True)]
     panels = [panel for panel in panels if not np.isnan(panel.values).all()]

@@ -432,7 +432,7 @@ def named_strategy(
             f"write [{sizes[-1]}], or take buckets, multi-bucket or decomposition"
         )
     if pool_size is not None and name not in ("buckets", "first-fit", "interleaved"):
-        raise StageError(f"the strategy {name!r} plans all documents together: leave pool_size out")
+        raise StageError(f"the strategy {name!r} plans all documents together: remove pool_size")
     _check_planner(name, planner, chunk_tokens)
     _check_unused(name, documents_per_sample, chunks_per_document, long_documents)
     order: Literal["shuffled", "given"] = "given" if planner == "in-order" else "shuffled"
@@ -464,19 +464,19 @@ def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
             f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
         )
     if planner != "interleaved" and chunk_tokens != Buckets.chunk_tokens:
-        raise StageError(f"the planner {planner!r} makes no chunks: leave chunk_tokens out, or take 'interleaved'")
+        raise StageError(f"the planner {planner!r} makes no chunks: remove chunk_tokens, or choose 'interleaved'")
 
 
 def _check_unused(name: str, documents_per_sample: int, chunks_per_document: int, long_documents: str) -> None:
     counts = (documents_per_sample, chunks_per_document)
     if counts != (Interleaved.documents_per_sample, Interleaved.chunks_per_document) and name != "interleaved":
         raise StageError(
-            f"the strategy {name!r} interleaves no documents: leave documents_per_sample and chunks_per_document out, "
-            "or take interleaved"
+            f"the strategy {name!r} interleaves no documents: remove documents_per_sample and chunks_per_document, "
+            "or choose interleaved"
         )
     if long_documents != "truncate" and name not in ("padded", "interleaved"):
         raise StageError(
-            f"long_documents {long_documents!r} is for padded and interleaved, got the strategy {name!r}: leave it out"
+            f"long_documents {long_documents!r} is for padded and interleaved, got the strategy {name!r}: remove it"
         )
 
 
@@ -564,7 +564,7 @@ class Comparison:
             from matplotlib.figure import Figure
         except ImportError as missing:
             raise StageError(
-                "pictures need matplotlib: pip install 'longcrawl[plots]', or print the comparison"
+                "plots need matplotlib: pip install 'longcrawl[plots]', or print the comparison"
             ) from missing
         if not self.lengths.any():
             raise StageError("no document has a token, so there is nothing to draw: pass lengths above 0")

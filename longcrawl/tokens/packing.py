@@ -281,7 +281,7 @@ class Packing:
         if self.mask_first == "after-end-of-text" and self.end_of_text is None:
             raise StageError("Packing.mask_first is 'after-end-of-text': set end_of_text to its id")
         if self.pool_size is not None and self.strategy == "best-fit":
-            raise StageError("Packing.strategy 'best-fit' looks at all entries: leave pool_size out")
+            raise StageError("Packing.strategy 'best-fit' looks at all entries: remove pool_size")
         for name in ("end_of_text", "padding"):
             if (getattr(self, name) or 0) < 0:
                 raise StageError(f"Packing.{name} is a token id, 0 or more, got {getattr(self, name)}")

@@ -69,7 +69,7 @@ def _in_bytes(spans: list[Span], text: str, spell: Callable[[str], str], size: i
     pieces = (spell(text[start:stop]).encode() for start, stop in pairwise(edges))
     places = dict(zip(edges, np.cumsum([0, *map(len, pieces)]).tolist(), strict=True))
     if places[len(text)] != size:
-        raise StageError("tokens do not add up to their text: take a byte-level BPE that changes nothing in it")
+        raise StageError("tokens do not decode to their text: choose a byte-level BPE without normalization")
     bounds = [(places[start], places[end]) for start, end in spans if start < end]
     return np.array(bounds, np.int64).reshape(-1, 2)
 

@@ -79,7 +79,7 @@ def test_names_of_the_builder_that_we_override():
 
 def test_a_release_that_moved_the_registry_gets_one_sentence(monkeypatch):
     monkeypatch.delattr(packaged_modules, "_PACKAGED_DATASETS_MODULES")
-    with pytest.raises(LongCrawlError, match=r"datasets .* has moved what load_dataset\('longcrawl'\) needs"):
+    with pytest.raises(LongCrawlError, match=r"datasets .* has moved internals that load_dataset\('longcrawl'\) needs"):
         register.register()
 
 

@@ -295,7 +295,7 @@ def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
         ),
         ("no text", r"SourceError: .*nowhere.txt cannot be read \(No such file or directory\); .*\n"),
         ("latin text", r"SourceError: .*latin1.txt is not UTF-8: byte 1 is 0xe4; .*\n"),
-        ("empty text", r"SourceError: .*empty.txt is empty; .*\n"),
+        ("empty text", r"SourceError: .*empty.txt is empty: .*\n"),
     ],
 )
 def test_an_error_is_one_line_with_the_name_of_its_kind(told, name, said):

@@ -19,7 +19,7 @@ def test_inspect_takes_a_text_from_standard_input(longcrawl):
     answers = [longcrawl(*words, given=text) for text in ("Käse\r\n".encode(), b"K\xe4se", b"")]
     assert re.search(r"min_chars +6  at least 200  FAILS", answers[0].stdout)
     assert answers[1].stderr.startswith("SourceError: standard input is not UTF-8: byte 1 is 0xe4; ")
-    assert answers[2].stderr == "SourceError: standard input is empty; give a file with text in it\n"
+    assert answers[2].stderr == "SourceError: standard input is empty: choose a file with text in it\n"
 
 
 def test_inspect_shows_the_blocks_of_a_page(longcrawl, tmp_path):

@@ -167,11 +167,11 @@ def test_columns_are_named():
     with pytest.raises(LongCrawlError, match="no column 'body'; they have: id, text, n. Set text= to one of them"):
         lc.Crawl(ROWS, text="body")
     with pytest.raises(
-        LongCrawlError, match=r"a column 'text' beside 'other': drop it, data\.remove_columns\('text'\)"
+        LongCrawlError, match=r"both a column 'text' and 'other': remove the first, data\.remove_columns\('text'\)"
     ):
         lc.Crawl({"text": ["x"], "other": ["y"]}, text="other")
     with pytest.raises(
-        StageError, match=r"have: id, content\. Name the one that has the texts: lc\.Crawl\(data, text="
+        StageError, match=r"have: id, content\. Choose the one that holds the text: lc\.Crawl\(data, text="
     ):
         lc.Crawl({"id": ["a"], "content": ["x"]}) | lc.text.MinWords(2)
 
@@ -252,22 +252,25 @@ def test_functions_on_a_stream():
 
 def test_what_no_ledger_could_say_is_refused():
     crawl = lc.Crawl(ROWS)
-    with pytest.raises(
-        LongCrawlError, match=r"documents that are set have no reason in the ledger: write crawl\.filter"
-    ):
+    with pytest.raises(LongCrawlError, match=r"documents without a reason in the ledger: write crawl\.filter"):
         crawl.data = crawl.data.select([0])
     with pytest.raises(StageError, match=r"the ledger needs a name for .*<lambda>.*: add one, name='only_poems'"):
         crawl.filter(lambda row: row)
-    with pytest.raises(StageError, match="renamed changes the id 'a', by which ledgers know a document"):
+    with pytest.raises(StageError, match="renamed changes the id 'a', which ledgers refer to"):
         crawl.map(lambda row: {"id": row["id"] + "!"}, name="renamed")
     with pytest.raises(StageError, match="odd returns int: return a text, or columns"):
         crawl.map(len, name="odd")
     many = lc.Crawl([{"id": str(row), "text": ""} for row in range(300)])
     for late in (3, "three"):
         values = {True: None, False: late}
-        with pytest.raises(StageError, match=r"late makes a column of several types .*: return one type, and in the"):
+        with pytest.raises(
+            StageError,
+            match=r"late returned values of several types .*: return one type, with a value other than None",
+        ):
             many.map(lambda row, values=values: {"n": values[int(row["id"]) < 200]}, name="late")
-    with pytest.raises(StageError, match=r"mixed makes a column of several types .Could not convert 'x'"):
+    with pytest.raises(
+        StageError, match=r"mixed returned values of several types in one column .Could not convert 'x'"
+    ):
         many.map(lambda row: {"n": "x" if int(row["id"]) else 1}, name="mixed")
     with pytest.raises(TypeError, match="of the function"):
         many.map(wrong, name="wrong")
@@ -332,10 +335,10 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
     }
     assert {name: guess_source(name) for name in guessed} == guessed
     for name in ("nothing", "texts/b.jsonl", "a/b/c", "long" * 100):
-        with pytest.raises(SourceError, match=rf"nothing is at '{name[:99]}.*: name a file, folder, URL or glob"):
+        with pytest.raises(SourceError, match=rf"nothing found at '{name[:99]}.*: choose a file, folder, URL or glob"):
             guess_source(name)
     with pytest.raises(
-        SourceError, match=r"'odd' has no documents, by the names of its files: \.docx 1\. Known endings: \.js"
+        SourceError, match=r"'odd' has no documents, judging by its file names: \.docx 1\. Known endings: \.js"
     ):
         guess_source("odd")
     assert guess_source("odd", any_ending=True) == ("text", {"data_dir": "odd"})

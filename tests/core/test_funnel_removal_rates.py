@@ -60,9 +60,9 @@ def test_the_table_is_text_markdown_and_html():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"name": "R", "documents": {"a": 48}}, "documents.a takes a share from 0 to 1, got 48"),
-        ({"name": "R", "documents": {"a": True}}, "documents.a takes a share from 0 to 1, got True"),
-        ({"documents": {"a": 0.5}}, "documents need a name: set name to the work that the figures are from"),
+        ({"name": "R", "documents": {"a": 48}}, "documents.a must be a share from 0 to 1, got 48"),
+        ({"name": "R", "documents": {"a": True}}, "documents.a must be a share from 0 to 1, got True"),
+        ({"documents": {"a": 0.5}}, "documents need a name: set name to the source of the figures"),
     ],
 )
 def test_a_wrong_reference_is_one_sentence(values, said):

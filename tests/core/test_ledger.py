@@ -68,5 +68,5 @@ def test_a_reason_is_found_by_id():
     ledger = pa.concat_tables([entries(pa.array([name]), verdicts("long"), "filter") for name in "abb"])
     assert find_reason(pads.dataset(ledger), ["filter"], "a") == Reason("a", "filter", "long", 1.0, 2.0)
     assert find_reason(pads.dataset(ledger), ["filter"], "c") is None
-    with pytest.raises(LedgerError, match="2 documents are called 'b'; ids must be unique to be explained"):
+    with pytest.raises(LedgerError, match="2 documents have the id 'b': ids must be unique to be explained"):
         find_reason(pads.dataset(ledger), ["filter"], "b")

@@ -290,7 +290,7 @@ def test_a_ledger_gives_the_edited_text_or_an_error(name, documents):
 
 
 def test_rows_of_several_documents_are_refused(crawl):
-    with pytest.raises(LedgerError, match="the rows are of 3 documents: filter them by the id"):
+    with pytest.raises(LedgerError, match="the rows belong to 3 documents: keep only those"):
         replay(TEXTS["a"], crawl.edits)
 
 
@@ -454,7 +454,7 @@ def test_a_lost_edit_ledger_is_noticed(finished, tmp_path):
     copy = shutil.copytree(finished[1], tmp_path / "run")
     (copy / "edits" / "00-00001.parquet").unlink()
     assert any("edits/00-00001.parquet" in problem for problem in lc.verify(copy).problems)
-    with pytest.raises(RunError, match=r"has lost edits/00-00001.parquet"):
+    with pytest.raises(RunError, match=r"is missing edits/00-00001.parquet"):
         lc.card(copy)
-    with pytest.raises(LedgerError, match=r"has lost edits/00-00001.parquet, which may have the document"):
+    with pytest.raises(LedgerError, match=r"is missing edits/00-00001.parquet, which may have the document"):
         lc.why(copy, "1-0")

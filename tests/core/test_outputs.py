@@ -9,7 +9,7 @@ from longcrawl.errors import StageError
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("One row\ncosts $5.", r"line 2 of the card of output 'parquet' has a \$ alone: write \$\$ for a dollar sign$"),
+        ("One row\ncosts $5.", r"line 2 of the card of output 'parquet' has a lone \$: write \$\$ for a dollar sign$"),
         ("$ledgr", r"card of output 'parquet' has the word \$ledgr; known: ledger\. Did you mean 'ledger'\?"),
         ("$$5 $ledger", None),
     ],

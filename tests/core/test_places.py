@@ -73,7 +73,7 @@ def test_a_run_of_lines_that_c4_discards_is_one_place():
         ("min_words_per_line", "short.\nAlso short."),
     ]
     rows = edit_rows(pa.table({"id": ["a"]}), made.places, "c4_quality")
-    with pytest.raises(LedgerError, match="white space around them and elsewhere that the ledger does not list"):
+    with pytest.raises(LedgerError, match="white space that the ledger does not list"):
         replay(text, rows)
 
 

@@ -34,8 +34,8 @@ def test_the_first_failed_check_speaks_and_an_unknown_value_fails():
 @pytest.mark.parametrize(
     ("checks", "sentence"),
     [
-        (None, "a stage returns NoneType for its checks: return a list of Check"),
-        ([True], "a stage returns bool among its checks"),
+        (None, "a stage returned NoneType for its checks: return a list of Check"),
+        ([True], "a stage returned bool among its checks"),
         ([Check("low", pa.nulls(3), pa.array([True]))], "passes of rule 'low' has 1 entries for 3 documents"),
         ([Check("low", pa.array([1.0]), pa.array([True] * 3))], "value of rule 'low' has 1 entries for 3 documents"),
         ([Check("low", 1.0, pa.array([True] * 3))], "value of rule 'low' is float: return an Arrow array"),
@@ -118,7 +118,7 @@ CASES = [(name, *case) for name, cases in NO_EFFECT.items() for case in cases]
 def test_a_setting_without_effect_is_refused(name, alone, more):
     field = next(iter(alone))
     with pytest.raises(
-        StageError, match=rf"{name}\.{field} has no effect with .*: leave it out, or set .*{next(iter(more))}"
+        StageError, match=rf"{name}\.{field} has no effect with .*: remove it, or set .*{next(iter(more))}"
     ):
         STAGES.make(name, alone)
     assert STAGES.make(name, alone | more).settings()[field] == registry.plain(alone[field])
@@ -131,7 +131,7 @@ def test_every_condition_is_tried_and_presets_leave_out_what_has_no_effect():
     assert conditions == {(name, next(iter(alone))) for name, alone, _ in CASES} | {("related", "tree_length")} | scores
     assert lc.dedup.Decontaminate.preset("gpt3", against=["exam.jsonl"], policy="tag").window == 0
     assert lc.text.PersonalData.preset("dolma", policy="drop").replacements == ()
-    with pytest.raises(StageError, match="window has no effect with policy 'tag': leave it out, or set policy: cut"):
+    with pytest.raises(StageError, match="window has no effect with policy 'tag': remove it, or set policy: cut"):
         lc.dedup.Decontaminate.preset("gpt3", against=["exam.jsonl"], policy="tag", window=9)
 
 

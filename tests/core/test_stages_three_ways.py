@@ -81,7 +81,7 @@ SURVEYS = [lc.dedup.ExactDocuments(), lc.dedup.MinHash(unit="word"), lc.tokens.S
 @pytest.mark.parametrize("stage", SURVEYS, ids=lambda stage: stage.name)
 def test_surveys_refuse_ids_that_occur_twice(stage):
     data = Dataset.from_dict({"id": ["b", "b", "a"], "text": ["same", "a unique text that must survive", "same"]})
-    with pytest.raises(StageError, match="needs unique ids, 'b' occurs twice: drop one of the two"):
+    with pytest.raises(StageError, match="needs unique ids, but 'b' occurs twice: drop one of the two"):
         lc.Crawl(data) | stage
 
 
@@ -90,5 +90,5 @@ def test_ids_may_be_numbers_and_must_be_there(stage):
     numbers = Dataset(TABLE.set_column(0, "id", pa.array([1, 2, 3])))
     assert len((lc.Crawl(numbers) | stage).data) >= 2
     nulls = Dataset(TABLE.set_column(0, "id", pa.array(["a", None, "c"])))
-    with pytest.raises(StageError, match=f"{stage.name} needs an id for every document, that of row 1 is null"):
+    with pytest.raises(StageError, match=f"{stage.name} needs an id for every document, but the id of row 1 is null"):
         lc.Crawl(nulls) | stage

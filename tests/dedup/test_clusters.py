@@ -357,9 +357,9 @@ def test_nothing_and_one():
 
 
 def test_ids_that_occur_twice_are_refused():
-    with pytest.raises(StageError, match="min_hash needs unique ids, 'a' occurs twice"):
+    with pytest.raises(StageError, match="min_hash needs unique ids, but 'a' occurs twice"):
         MinHash(bands=1, unit="word").resolve(sketches_of([[1]] * 3, ids=["a", "b", "a"]))
-    with pytest.raises(StageError, match="2 occur twice or more, such as 'a' and 'b': keep one of each"):
+    with pytest.raises(StageError, match="2 occur more than once, such as 'a' and 'b': keep one of each"):
         MinHash(bands=1, unit="word").resolve(sketches_of([[1]] * 5, ids=["a", "b", "a", "b", "c"]))
 
 

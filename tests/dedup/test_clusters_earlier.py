@@ -183,11 +183,13 @@ def test_an_index_of_other_parameters_is_refused_and_both_are_named(tmp_path):
         (name, value), path = next(iter(changes.items())), [str(tmp_path)]
         with pytest.raises(
             FormatError,
-            match=f"has {name} {SMALL.get(name, 1)}, here {value}; it was made by min_hash with "
-            f".*'{name}': {SMALL.get(name, 1)},.*, this is .*'{name}': {value},",
+            match=f"has {name} {SMALL.get(name, 1)}, here {value}; it was made by min_hash with .*'{name}': "
+            f"{SMALL.get(name, 1)},.*, but this is .*'{name}': {value},",
         ):
             MinHash(**{**SMALL, **changes}, against=path).prepare()
-    with pytest.raises(FormatError, match="saved with verify=null and holds no n-grams, this min_hash has verify=0.8"):
+    with pytest.raises(
+        FormatError, match="saved with verify=null and has no n-grams, but this min_hash has verify=0.8"
+    ):
         MinHash(**SMALL, verify=0.8, against=[str(tmp_path)]).prepare()
     with pytest.raises(StageError, match="MinHash.index takes one of 'none', 'save'"):
         MinHash(index="yes")
@@ -208,7 +210,7 @@ def test_an_index_has_a_file_of_sorted_keys_for_each_band(tmp_path):
     assert not (tmp_path / "ngrams.npy").exists()
     (tmp_path / "sample.npy").unlink()
     later = MinHash(**SMALL, against=[str(tmp_path)])
-    with pytest.raises(CorruptionError, match=r"sample.npy is missing, though index.json .* make the index again"):
+    with pytest.raises(CorruptionError, match=r"sample.npy is missing, though index.json .* build the index again"):
         later.resolve(later.sketch(table_of("b", [" ".join(WORDS)])))
 
 

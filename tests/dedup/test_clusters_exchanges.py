@@ -247,5 +247,5 @@ def test_a_survey_that_defines_no_way_to_decide_is_rejected():
         def sketch(self, table):
             return table.select(["id"])
 
-    with pytest.raises(StageError, match="Undecided decides nothing: define resolve or exchange"):
+    with pytest.raises(StageError, match="Undecided makes no decision: define resolve or exchange"):
         Undecided().resolve(pa.table({"id": ["a", "b"]}))

@@ -180,19 +180,19 @@ def test_an_evaluation_set_of_the_hub_is_read_by_its_name(hub):
 
 
 WRONG = [
-    ({}, r"decontaminate\.against is empty: name evaluation sets, such as against: \[exam\.jsonl\]"),
-    ({"against": ["nowhere.jsonl"]}, "there is no evaluation set at nowhere.jsonl; give a dataset"),
+    ({}, r"decontaminate\.against is empty: add evaluation sets, such as against: \[exam\.jsonl\]"),
+    ({"against": ["nowhere.jsonl"]}, "no evaluation set at nowhere.jsonl: give a dataset"),
     ({"against": ["broken.jsonl"]}, r"broken\.jsonl cannot be read as an evaluation set"),
-    ({"against": ["empty.jsonl"]}, r"empty\.jsonl has no rows: leave it out"),
-    ({"against": ["numbers.csv"]}, r"numbers\.csv has no column of text; it has: a"),
+    ({"against": ["empty.jsonl"]}, r"empty\.jsonl has no rows: remove it"),
+    ({"against": ["numbers.csv"]}, r"numbers\.csv has no text column; it has: a"),
     ({"against": ["numbers.csv"], "columns": ["q"]}, r"has none of the columns q; it has: a; set columns"),
-    ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: name their files after them"),
-    ({"against": [Dataset.from_dict({"n": [1]})]}, "the dataset has no column of text; it has: n"),
-    ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: leave it out"),
+    ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: rename their files"),
+    ({"against": [Dataset.from_dict({"n": [1]})]}, "the dataset has no text column; it has: n"),
+    ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: remove it"),
     ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "set dataset has none of the columns p"),
     ({"against": [7]}, r"decontaminate\.against takes a dataset, .* not a int"),
     ({"ngram": 0}, r"decontaminate\.ngram is 0: take 1 or more"),
-    ({"min_overlap": 2}, r"decontaminate\.min_overlap takes a share from 0 to 1, got 2"),
+    ({"min_overlap": 2}, r"decontaminate\.min_overlap must be a share from 0 to 1, got 2"),
     ({"policy": "cut", "window": -1}, r"decontaminate\.window is -1: take 0 or more"),
 ]
 
@@ -243,7 +243,7 @@ def test_a_saved_index_stands_for_its_sets(exam, tmp_path):
     with pytest.raises(FormatError, match="has ngram 8, here 9"):
         lc.dedup.Decontaminate(against=[str(tmp_path / "index")], ngram=9).prepare()
     shutil.rmtree(tmp_path / "index")
-    with pytest.raises(StageError, match="there is no evaluation set at"):
+    with pytest.raises(StageError, match="no evaluation set at"):
         other.prepare()
 
 
@@ -259,8 +259,8 @@ def test_the_report_counts_by_evaluation_set_and_item(exam):
     assert str(found).splitlines()[1].split() == ["decontaminate", "exam", "2", "4", "5", "331"]
     clean = (crawl_of() | lc.text.MinChars(10_000) | lc.dedup.Decontaminate(against=[exam], ngram=8)).contamination()
     none = "exam: 3 items, 1 of which have fewer than 8 words and were not looked for"
-    assert str(clean).splitlines() == ["no document had an item of an evaluation set", none]
-    assert str(crawl_of().contamination()).splitlines() == ["no document had an item of an evaluation set"]
+    assert str(clean).splitlines() == ["no document contains an item of an evaluation set", none]
+    assert str(crawl_of().contamination()).splitlines() == ["no document contains an item of an evaluation set"]
 
 
 @pytest.mark.slow

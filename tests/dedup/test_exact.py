@@ -109,7 +109,7 @@ def test_the_column_is_a_setting_only_where_it_is_another():
 def test_an_index_of_raw_texts_is_not_one_of_normalised_ones(tmp_path):
     raw = lc.dedup.ExactDocuments(index="save")
     raw.save_index(raw.sketch(pa.table({"id": ["a"], "text": ["x"]})), tmp_path)
-    with pytest.raises(FormatError, match="with .*'raw'.*, this is exact_documents with .*'normalised'"):
+    with pytest.raises(FormatError, match="with .*'raw'.*, but this is exact_documents with .*'normalised'"):
         lc.dedup.ExactDocuments(text="normalised", against=[str(tmp_path)]).prepare()
 
 

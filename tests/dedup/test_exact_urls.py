@@ -115,7 +115,7 @@ def test_what_names_no_host_is_no_twin_of_anything(url):
 
 
 def test_a_column_of_something_else_is_one_sentence():
-    with pytest.raises(StageError, match=r"urls needs texts in the column 'url', it holds list<item: int64>"):
+    with pytest.raises(StageError, match=r"urls needs strings in column 'url', but it holds list<item: int64>"):
         lc.dedup.Urls().sketch(pa.table({"id": ["a"], "url": [[1]]}))
 
 

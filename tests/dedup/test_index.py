@@ -65,12 +65,14 @@ def test_a_later_part_leaves_out_what_an_earlier_one_kept(tmp_path):
 def test_an_index_of_other_settings_is_refused_and_both_are_named(tmp_path):
     stage = lc.dedup.Urls(query="all")
     stage.save_index(stage.sketch(documents("a", ["http://a.org"])), tmp_path)
-    both = "has query all, here drop-tracking; it was made by urls with .*'all'.*, this is urls with .*'drop-tracking'"
+    both = (
+        "has query all, here drop-tracking; it was made by urls with .*'all'.*, but this is urls with .*'drop-tracking'"
+    )
     with pytest.raises(FormatError, match=both):
         lc.dedup.Urls(against=[str(tmp_path)]).prepare()
     with pytest.raises(FormatError, match="has stage urls, here exact_documents.*made by urls .* this is exact_doc"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).prepare()
-    with pytest.raises(FormatError, match="there is no index of urls at .*nowhere; a run writes one"):
+    with pytest.raises(FormatError, match="no index of urls at .*nowhere; a run writes one"):
         lc.dedup.Urls(against=[str(tmp_path / "nowhere")]).prepare()
 
 
@@ -94,7 +96,7 @@ def test_damaged_ids_are_one_sentence(tmp_path, content, said):
     (tmp_path / "ids.arrow").unlink()
     if content is not None:
         (tmp_path / "ids.arrow").write_bytes(content)
-    with pytest.raises(CorruptionError, match=rf"ids\.arrow {said}.*; make the index again$"):
+    with pytest.raises(CorruptionError, match=rf"ids\.arrow {said}.*; build the index again$"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
 
 
@@ -193,7 +195,7 @@ def test_an_index_that_means_harm_is_one_sentence(tmp_path, array, said):
     else:
         np.save(made, array, allow_pickle=True)
     rewrite(tmp_path, "keys-000.npy", made.getvalue())
-    with pytest.raises(CorruptionError, match=rf"keys-000\.npy {said}.*make the index again"):
+    with pytest.raises(CorruptionError, match=rf"keys-000\.npy {said}.*build the index again"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
 
 
@@ -204,5 +206,5 @@ def test_a_row_beyond_the_documents_is_one_sentence(tmp_path):
     made = io.BytesIO()
     np.save(made, np.array([10**12]))
     rewrite(tmp_path, "rows-000.npy", made.getvalue())
-    with pytest.raises(CorruptionError, match="names documents that it does not have"):
+    with pytest.raises(CorruptionError, match="refers to documents that it does not have"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))

@@ -308,9 +308,9 @@ def test_presets_and_thresholds():
         ({"bands": 0}, "min_hash.bands is 0: take 1 or more"),
         ({"rows": -1}, "min_hash.rows is -1"),
         ({"ngram": 0}, "min_hash.ngram is 0"),
-        ({"bands": 9000, "rows": 200}, "take 1,048,576 hash values at most"),
-        ({"seed": -1}, "min_hash.seed is -1: take 0 to 4,294,967,295"),
-        ({"verify": 0.0}, "min_hash.verify is 0.0: take a number above 0 and up to 1, or null"),
+        ({"bands": 9000, "rows": 200}, "use at most 1,048,576 hash values"),
+        ({"seed": -1}, "min_hash.seed is -1: set it from 0 to 4,294,967,295"),
+        ({"verify": 0.0}, "min_hash.verify is 0.0: set it above 0 and up to 1, or to null"),
         ({"min_size_ratio": 2}, "min_hash.min_size_ratio is 2"),
         ({"linkage": "star"}, "set verify, such as 0.8"),
         ({"unit": "char"}, "takes one of 'token', 'word', got 'char'"),
@@ -326,9 +326,9 @@ def test_wrong_tables_are_one_sentence():
     stage = MinHash(unit="word")
     with pytest.raises(StageError, match="min_hash needs a column 'text'; the documents have: id"):
         stage.sketch(pa.table({"id": ["a"]}))
-    with pytest.raises(StageError, match="min_hash needs a column 'text' of strings, this one is int64"):
+    with pytest.raises(StageError, match="min_hash needs a column 'text' of strings, but it is int64"):
         stage.sketch(pa.table({"id": ["a"], "text": [1]}))
-    with pytest.raises(StageError, match="needs an id for every document, that of row 0 is null"):
+    with pytest.raises(StageError, match="needs an id for every document, but the id of row 0 is null"):
         stage.sketch(pa.table({"id": pa.array([None], pa.string()), "text": ["a"]}))
     broken = pa.Array.from_buffers(
         pa.large_string(), 1, [None, pa.py_buffer(np.array([0, 2])), pa.py_buffer(b"\xff\xfe")]
@@ -337,7 +337,7 @@ def test_wrong_tables_are_one_sentence():
         stage.sketch(pa.table({"id": ["a"], "text": broken}))
     with pytest.raises(TokenizerError, match="no tokenizer at"):
         MinHash(tokenizer="no/such/tokenizer.json").prepare()
-    with pytest.raises(StageError, match="min_hash needs unique ids, 'a' occurs twice"):
+    with pytest.raises(StageError, match="min_hash needs unique ids, but 'a' occurs twice"):
         lc.Crawl(Dataset.from_dict({"id": ["a", "a"], "text": ["x", "y"]})) | stage
 
 

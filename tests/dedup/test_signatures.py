@@ -97,11 +97,11 @@ def test_slices_and_large_types():
         ),
         (
             pa.table({"id": ["a"], "signature_sim0.8": ["x"]}),
-            "needs lists of binary in 'signature_sim0.8', this one",
+            "needs lists of binary in 'signature_sim0.8', but it",
         ),
-        (table_of([[b"x" * 52] * 8]), "a signature in 'signature_sim0.8' has 8 bands and not 9"),
-        (table_of([[b"x" * 52] * 8 + [b"y" * 51]]), "the bands in 'signature_sim0.8' have 52, 51 bytes and not 52"),
-        (table_of([[b"x" * 52] * 8 + [None]]), "the bands in 'signature_sim0.8' have 52, None bytes and not 52"),
+        (table_of([[b"x" * 52] * 8]), "a signature in 'signature_sim0.8' has 8 bands, not 9"),
+        (table_of([[b"x" * 52] * 8 + [b"y" * 51]]), "the bands in 'signature_sim0.8' have 52, 51 bytes, not 52"),
+        (table_of([[b"x" * 52] * 8 + [None]]), "the bands in 'signature_sim0.8' have 52, None bytes, not 52"),
     ],
 )
 def test_other_signatures_are_one_sentence(table, said):
@@ -110,7 +110,7 @@ def test_other_signatures_are_one_sentence(table, said):
 
 
 def test_other_columns_are_one_sentence():
-    with pytest.raises(StageError, match="knows no column 'signature'; known: signature_sim1.0, signature_sim0.9"):
+    with pytest.raises(StageError, match="does not know column 'signature'; known: signature_sim1.0, signature_sim0.9"):
         MinHash.from_signatures("signature")
 
 
@@ -162,5 +162,5 @@ def test_dump_after_dump_is_compared_by_its_signatures(tmp_path):
 def test_a_bound_below_one_is_refused():
     for make in (MinHashSignatures, MinHash):
         for bound in (0, -1):
-            with pytest.raises(StageError, match=f"max_cluster is {bound}: take 1 or more, or null for no bound"):
+            with pytest.raises(StageError, match=f"max_cluster is {bound}: set it to 1 or more, or null for no limit"):
                 make(max_cluster=bound)

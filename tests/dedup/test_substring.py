@@ -262,7 +262,10 @@ def test_a_folder_of_another_search_is_refused(tmp_path):
         [lc.dedup.ExactSubstring(10, unit="byte", text="raw").sketch(table)], str(tmp_path)
     )
     other = lc.dedup.ExactSubstring(11, unit="byte", text="raw")
-    with pytest.raises(StageError, match=r"holds passes of another search .*'min_tokens': 10.*: remove it, or take"):
+    with pytest.raises(
+        StageError,
+        match=r"holds passes of a different search .*'min_tokens': 10.*: remove it, or choose",
+    ):
         other.find([other.sketch(table)], str(tmp_path))
 
 
@@ -637,7 +640,7 @@ def test_a_tokenizer_whose_tokens_are_not_bytes_is_refused(tmp_path):
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))  # noqa: S106  # no password
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(StageError, match="cannot be mapped to bytes .*: take a byte-level BPE"):
+    with pytest.raises(StageError, match="cannot be mapped to bytes .*: choose a byte-level BPE"):
         lc.dedup.ExactSubstring(tokenizer=str(tmp_path)).prepare()
 
 
@@ -785,10 +788,10 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"policy": "drop-partial", "max_share": 20}, "exact_substring.max_share takes a share from 0 to 1, got 20"),
+        ({"policy": "drop-partial", "max_share": 20}, "exact_substring.max_share must be a share from 0 to 1, got 20"),
         (
             {"policy": "drop-partial", "max_share": -0.1},
-            "exact_substring.max_share takes a share from 0 to 1, got -0.1",
+            "exact_substring.max_share must be a share from 0 to 1, got -0.1",
         ),
         ({"min_characters": -5}, "exact_substring.min_characters is -5: take 0 or more"),
     ],

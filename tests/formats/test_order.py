@@ -43,7 +43,7 @@ def test_an_exchange_gives_the_order_of_one_process(grouped, parts, piece):
         folder.mkdir()
         spill(parts, folder)
         if not any(parts):
-            with pytest.raises(FormatError, match="there are no documents to write"):
+            with pytest.raises(FormatError, match="no documents to write"):
                 order.exchange_order(folder, len(parts), Local(), shuffled=True)
             return
         expected = ordered(folder, len(parts), grouped=grouped)
@@ -130,7 +130,7 @@ def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held, sh
     rows = [[("en", key, "a") for key in keys]] * 2
     spill(rows, tmp_path / "spill", [["a", "b", "c"], ["d", "b", "e"]], shuffled=shuffled)
     put_in_order = order.order_documents if held else partial(order.exchange_order, engine=Local())
-    with pytest.raises(FormatError, match="^two rows are called 'b'; ids must be unique: drop one of the documents$"):
+    with pytest.raises(FormatError, match="^two rows have the id 'b'; ids must be unique: drop one of the documents$"):
         put_in_order(tmp_path / "spill", 2, shuffled=shuffled)
 
 

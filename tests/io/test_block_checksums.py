@@ -152,8 +152,8 @@ def test_checksums_of_another_shard_or_version_are_named(tmp_path):
     for text, said in (
         ("{", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        (json.dumps(whole), "the SHA-256 that it gives of itself differs"),
-        (seal(whole | {"block_bytes": 9}), "of a version that this longcrawl does not know"),
+        (json.dumps(whole), "the SHA-256 that it records differs"),
+        (seal(whole | {"block_bytes": 9}), "has a version that this longcrawl does not know"),
         (seal(whole | {"files": {".bin": {"bytes": 10**15, "crc32c": ""}}}), "cannot be read"),
         (seal(whole | {"files": []}), "cannot be read"),
     ):

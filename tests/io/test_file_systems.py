@@ -197,7 +197,7 @@ def test_a_store_without_its_package_names_the_extra(monkeypatch, protocol, pack
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
     source = make_source("text", {"data_files": f"{protocol}://bucket/*.jsonl"})
-    fix = f"{protocol}://bucket/.* cannot be reached .*. Type: pip install 'longcrawl\\[{extra}\\]'$"
+    fix = f"{protocol}://bucket/.* cannot be reached .*. Run pip install 'longcrawl\\[{extra}\\]'$"
     with pytest.raises(SourceError, match=fix):
         source.splits()
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))

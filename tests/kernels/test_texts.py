@@ -34,7 +34,7 @@ def test_texts_come_back_as_they_were(texts, kind, first):
 
 
 def test_texts_of_another_type_or_that_are_damaged_are_one_sentence():
-    with pytest.raises(StageError, match=r"a test needs a column 'text' of strings, this one is int64; cast it first"):
+    with pytest.raises(StageError, match=r"a test needs a column 'text' of strings, but it is int64; cast it first"):
         valid_texts(pa.array([1]), "a test")
     buffers = [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
     with pytest.raises(StageError, match="the column 'text' is damaged"):

@@ -572,19 +572,19 @@ def test_what_is_left_is_dropped_or_filled():
         ({"tokens_per_step": 100}, "give a multiple of 32, such as 64, 96, 128, 160"),
         ({"tokens_per_step": 0}, "give a multiple of 32, such as 32"),
         ({"tokens_per_step": 1 << 20}, "the plan has no step: lower tokens_per_step, or set last_step='fill'"),
-        ({"split": "val"}, "there is no sample in split 'val' of the dataset; splits: 'train'"),
+        ({"split": "val"}, "no samples in split 'val' of the dataset; splits: 'train'"),
         ({"epochs": 0}, "epochs of 'the data' is 0"),
-        ({"epochs": {"math": 2}}, "epochs names 'math', which is not there; known: 'code/8'"),
+        ({"epochs": {"math": 2}}, "epochs names 'math', which does not exist; known: 'code/8'"),
         ({"schedule": "random"}, "ComposedBatches.schedule takes one of 'mixed', 'short-first'"),
-        ({"cycles": 3}, "for schedules that grow, got 'mixed': set schedule='grow-p2' or 'grow-linear'"),
+        ({"cycles": 3}, "need a growing schedule, got 'mixed': set schedule='grow-p2' or 'grow-linear'"),
         ({"schedule": "grow-p2", "cycles": 0}, "cycles is 0: set it to 1 or more"),
-        ({"schedule": "short-first", "curriculum": [ComposedPhase(8)]}, "leave one or the other out"),
+        ({"schedule": "short-first", "curriculum": [ComposedPhase(8)]}, "remove one or the other"),
         ({"curriculum": [ComposedPhase(8)], "training_tokens": 16}, "the phases have budgets of 8 tokens"),
         ({"curriculum": [ComposedPhase(8, {"math": 1})]}, "phase 1 draws from 'math', which is not there"),
-        ({"curriculum": [ComposedPhase(8, {}, {64: 1})]}, "from capacity 64, which is not there; known: 8, 16, 32"),
+        ({"curriculum": [ComposedPhase(8, {}, {64: 1})]}, "from capacity 64, which does not exist; known: 8, 16, 32"),
         ({"curriculum": [ComposedPhase(8, {"web/8": 1}, {8: 1})]}, "'web/8' in its mix is not a domain; known: 'code'"),
         ({"curriculum": [ComposedPhase(8, {"code": 1}, {32: 1})]}, "phase 1 draws from 'code/32', which is not there"),
-        ({"curriculum": [{"duration_tokens": 0}]}, "duration_tokens is 0: give a phase 1 token or more"),
+        ({"curriculum": [{"duration_tokens": 0}]}, "duration_tokens is 0: set it to 1 or more"),
         ({"curriculum": [{"duration_tokens": 1, "capacities": {"x": 1}}]}, "capacity 'x' is not a number"),
         ({"curriculum": [{"duration_tokens": 1, "mix": {"web": -1}}]}, "the weight of bucket 'web' is -1"),
         ({"curriculum": [{"duration_tokens": 1, "capacities": {8: 0}}]}, "capacities has no positive weight"),
@@ -664,7 +664,7 @@ def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
         other = ComposedBatches(compose(format=stored_as, **changed), 32)
         with pytest.raises(LoaderError, match=r"as opened here: .*data of (8|16) was"):
             other.load_state_dict(state)
-    with pytest.raises(LoaderError, match="opened here: pad_token was 7 and is 6; open it as it was then"):
+    with pytest.raises(LoaderError, match="opened here: pad_token was 7 and is 6; open it the same way"):
         ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
     with pytest.raises(LoaderError, match="pad_token 70000 is not an id of uint16 tokens: set it from 0 to 65,535"):
         ComposedBatches(feed.path, 32, pad_token=70_000)
@@ -692,5 +692,5 @@ def test_domains_are_called_by_their_values(compose):
     bucket = composed.bucket(len(found[0]), domain="a b")
     assert bucket.path == f"train/a~20b/{bucket.capacity}"
     assert {tuple(row) for row in bucket.read(range(len(bucket))).tokens.tolist()} >= set(map(tuple, found))
-    with pytest.raises(lc.errors.FormatError, match="has no bucket train/sea/16; there is: train/a b/8, "):
+    with pytest.raises(lc.errors.FormatError, match="has no bucket train/sea/16; known: train/a b/8, "):
         composed.bucket(16, domain="sea")

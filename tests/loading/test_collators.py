@@ -296,8 +296,8 @@ def test_a_row_of_padding_alone_is_no_example(feed):
 
 def test_what_is_no_batch_is_refused():
     said = (
-        "this is not a batch of Packed: it lacks input_ids, labels, n_tokens, seq_lengths; pass what iterating a feed "
-        "gives"
+        "this is not a batch of Packed: it lacks input_ids, labels, n_tokens, seq_lengths; pass a batch from "
+        "iterating a feed"
     )
     with pytest.raises(LoaderError, match=re.escape(said)):
         collators.for_transformers({"doc_ids": np.zeros((1, 2))})

@@ -216,9 +216,9 @@ def test_rectangles_keep_their_last_target(tmp_path):
         ((2, 2), "rank 2 of 2 context-parallel ranks does not exist: count from 0 to size - 1"),
         ((-1, 2), "rank -1 of 2"),
         ((0, 0), "rank 0 of 0"),
-        (("0", 2), "rank takes a whole number, got '0': give an int"),
-        ((0, 2.0), "size takes a whole number, got 2.0"),
-        ((0, 2, "striped"), "layout 'striped' is neither 'zigzag' nor 'contiguous': give one of them"),
+        (("0", 2), "rank must be a whole number, got '0'"),
+        ((0, 2.0), "size must be a whole number, got 2.0"),
+        ((0, 2, "striped"), "layout 'striped' is neither 'zigzag' nor 'contiguous': choose one"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_cut_is_refused(folder, arguments, message):
@@ -228,5 +228,5 @@ def test_what_cannot_be_cut_is_refused(folder, arguments, message):
 
 @pytest.mark.parametrize("batches", [None, [None], 3, "rows"])
 def test_what_is_no_batch_is_refused(batches):
-    with pytest.raises(LoaderError, match="this is not a batch: .*; pass what iterating a feed gives"):
+    with pytest.raises(LoaderError, match="this is not a batch: .*; pass a batch from iterating a feed"):
         cut(batches, 0, 2)

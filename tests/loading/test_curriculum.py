@@ -134,23 +134,27 @@ def test_the_phase_of_a_sample():
 @pytest.mark.parametrize(
     ("phases", "inventory", "said"),
     [
-        ([], {"web": [1]}, "a curriculum has no phase: add one or more"),
+        ([], {"web": [1]}, "a curriculum has no phases: add one or more"),
         ({"duration_tokens": 5, "mix": {"web": 1}}, {"web": [1]}, "a curriculum is a list of phases, got {'duration"),
         (Phase(5, {"web": 1}), {"web": [1]}, "a curriculum is a list of phases, got Phase(duration_tokens=5"),
         ([5], {"web": [1]}, "phase 1 is 5: give its duration_tokens and mix"),
         (
             [Phase(5, {"web": 1}), Phase(5, {"wiki": 1})],
             {"web": [9], "code": [9]},
-            "phase 2 draws from bucket 'wiki', which is not there; known: 'code', 'web'",
+            "phase 2 draws from bucket 'wiki', which does not exist; known: 'code', 'web'",
         ),
-        ([Phase(5, {"web": 1})], {"web": []}, "phase 1 draws from bucket 'web', which has no token: take it out"),
+        ([Phase(5, {"web": 1})], {"web": []}, "phase 1 draws from bucket 'web', which has no tokens: remove it"),
         ([{"duration": 5}], {"web": [1]}, "phase 1 has no field 'duration'; known: duration_tokens, mix"),
         ([{"duration_tokens": "5", "mix": {"web": 1}}], {"web": [1]}, "takes a whole number, got '5'"),
-        ([{"duration_tokens": 0, "mix": {"web": 1}}], {"web": [1]}, "duration_tokens is 0: give a phase 1 token"),
-        ([{"duration_tokens": 5, "mix": {"web": -1}}], {"web": [1]}, "the weight of bucket 'web' is -1: give a number"),
-        ([{"duration_tokens": 5, "mix": {"web": 0}}], {"web": [1]}, "a phase has no bucket with a weight: give one"),
+        ([{"duration_tokens": 0, "mix": {"web": 1}}], {"web": [1]}, "duration_tokens is 0: set it to 1"),
+        (
+            [{"duration_tokens": 5, "mix": {"web": -1}}],
+            {"web": [1]},
+            "the weight of bucket 'web' is -1: set it to 0 or more",
+        ),
+        ([{"duration_tokens": 5, "mix": {"web": 0}}], {"web": [1]}, "a phase has no weighted bucket: give one"),
         ([{"duration_tokens": 5, "mix": {"web": "x"}}], {"web": [1]}, "the weight of bucket 'web' is 'x'"),
-        ([Phase(5, {"0": 1})], {str(name): [1] for name in range(65_536)}, "65,536 buckets are more than 65,535"),
+        ([Phase(5, {"0": 1})], {str(name): [1] for name in range(65_536)}, "65,536 buckets exceed the limit of 65,535"),
     ],
 )
 def test_what_cannot_be_planned_is_said_in_one_sentence(phases, inventory, said):

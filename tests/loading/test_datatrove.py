@@ -54,9 +54,9 @@ def test_a_folder_has_datatrove_s_names_and_options(tmp_path):
     remote = DatatroveFolderDataset(("memory://named", {"use_listings_cache": False}), 4, token_size=2)
     assert [item["input_ids"].tolist() for item in remote] == expected
     for wrong in ({}, {"data_folder": tmp_path, "folder_path": tmp_path}):
-        with pytest.raises(LoaderError, match="takes one folder and a seq_len"):
+        with pytest.raises(LoaderError, match="needs one folder and a seq_len"):
             DatatroveFolderDataset(**wrong, seq_len=4)
-    with pytest.raises(LoaderError, match="is local and takes no options: name the folder alone"):
+    with pytest.raises(LoaderError, match="is local and has no options: pass only the folder"):
         DatatroveFolderDataset((str(tmp_path), {"anon": True}), 4)
 
 

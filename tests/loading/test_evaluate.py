@@ -72,7 +72,7 @@ def test_a_loss_that_is_no_number_is_none_of_the_mean(rectangle):
     assert str(found).startswith("loss nan of 1,280 targets")
     with pytest.raises(LoaderError, match="returned NoneType for text"):
         per_position_loss(lambda _: None, rectangle)
-    with pytest.raises(LoaderError, match=r"takes an lc\.loading\.Rectangle, not a list"):
+    with pytest.raises(LoaderError, match=r"needs an lc\.loading\.Rectangle, not a list"):
         per_position_loss(model, [])
 
 

@@ -207,9 +207,9 @@ def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, 
     if kind == "jsonl":
         with pytest.raises(TypeError, match="has no length before it is tokenised"):
             len(feed)
-        with pytest.raises(IndexError, match="counted from 0, as their number is not known"):
+        with pytest.raises(IndexError, match="counted from 0, since their number is not known"):
             feed[-1]
-        with pytest.raises(IndexError, match="counted from 0, as their number is not known"):
+        with pytest.raises(IndexError, match="counted from 0, since their number is not known"):
             feed[1:]
         assert [plain(batch) for batch in feed[2 : len(found) + 9]] == found[2:]
     else:
@@ -289,7 +289,7 @@ def test_what_is_not_a_state_is_refused(kind, folder_of):
         ({"longcrawl_feed": 1, "kind": kind}, "it lacks position, "),
         (
             state | {"longcrawl_feed": 2},
-            "of version 2, this longcrawl reads 1: resume with the longc",
+            "of version 2, but this longcrawl reads 1: resume with the longc",
         ),
         (other.state_dict(), f"this is not a state of a {kind} feed: its kind is '{other.kind}'"),
         (state | {"data": None}, "as opened here: "),
@@ -343,7 +343,7 @@ def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
         assert len(feed.dataloader()) == len(feed)
     for loader in loaders:
         assert [plain(batch) for batch in loader] == batches_of(kind)
-    with pytest.raises(LoaderError, match="shuffle, batch_size cannot be set, as "):
+    with pytest.raises(LoaderError, match="shuffle, batch_size cannot be set, since "):
         feed.dataloader(shuffle=True, batch_size=4)
 
 
@@ -465,7 +465,7 @@ def test_a_state_of_a_stateful_loader_is_of_its_data(kind, folder_of):
     next(iter(loader))
     of_other = loading.StatefulDataLoader(open_feed(kind, folder_of(kind, seed=1)).iterable(), batch_size=None)
     of_other.load_state_dict(loader.state_dict())
-    with pytest.raises(LoaderError, match="this state is not of .* as opened here"):
+    with pytest.raises(LoaderError, match="this state does not match .* as opened here"):
         next(iter(of_other))
 
 
@@ -495,7 +495,7 @@ def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_pa
     assert files(tmp_path / name) == {name}
     write_shards(tmp_path / "web", 0)
     if kind == "windows":
-        with pytest.raises(LoaderError, match=f"web/0.ds is beside the folder {name}, so that its split is unknown"):
+        with pytest.raises(LoaderError, match=f"web/0.ds is beside the folder {name}, so its split is unknown"):
             files(tmp_path)
     (tmp_path / "web").rename(tmp_path / "train")
     assert files(tmp_path) == {"train"}
@@ -508,7 +508,7 @@ def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_pa
     for other in {"eval", "valid", "heldout"} - {name}:
         write_shards(tmp_path / other, 2)
     if name not in ("eval", "valid", "heldout", "val"):
-        with pytest.raises(LoaderError, match="there is no split 'val', but 'valid', .*: name one of them"):
+        with pytest.raises(LoaderError, match="there is no split 'val', only 'valid', .*: choose one of them"):
             files(tmp_path, split="val")
 
 
@@ -566,12 +566,16 @@ def test_feeds_take_what_an_output_has_recorded(outputs):
 @pytest.mark.parametrize(
     ("kind", "fields", "said"),
     [
-        ("packed", {"end_of_text": 99_999_999}, "end_of_text is 99,999,999 and .*gpt-simple.json records 7: leave end"),
+        (
+            "packed",
+            {"end_of_text": 99_999_999},
+            "end_of_text is 99,999,999 and .*gpt-simple.json records 7: remove",
+        ),
         ("packed", {"pad_token": 70_000}, "pad_token 70000 is not an id of the vocabulary of 100 that .*gpt-simple"),
         (
             "packed",
             {"vocabulary_size": 50},
-            "vocabulary_size is 50 and .*gpt-simple.json records 100: leave",
+            "vocabulary_size is 50 and .*gpt-simple.json records 100: remove",
         ),
         ("windows", {"positions": "eos", "end_of_text": 0}, "end_of_text is 0 and .*datatrove.json records 7"),
         (
@@ -598,7 +602,11 @@ def test_ids_of_shards_without_an_output_are_those_of_their_type(folder_of):
         padded = {"tail": "pad"} if kind == "windows" else {}
         with pytest.raises(LoaderError, match="pad_token 70000 is not an id of uint16 tokens"):
             open_feed(kind, folder_of(kind), pad_token=70_000, **padded)
-        with pytest.warns(UserWarning, match=r"end_of_text 3,000 is not among the first 900 tokens of .*: check that"):
+        with pytest.warns(
+            UserWarning,
+            match=r"end_of_text 3,000 is not found in the first 900 tokens of .*: "
+            r"check that",
+        ):
             open_feed(kind, folder_of(kind), end_of_text=3_000, **named)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -613,13 +621,13 @@ def test_ids_that_int32_cannot_hold_are_refused(tmp_path):
     lc.formats.datatrove.write([table], tmp_path / "a.ds")
     windows = Windows(tmp_path, 1, dtype="int32")
     assert windows[0]["input_ids"].tolist() == [1, 2]
-    with pytest.raises(LoaderError, match=r"a\.ds has an id that int32 cannot hold: set dtype='int64'"):
+    with pytest.raises(LoaderError, match=r"a\.ds has a token id that int32 cannot hold: set dtype='int64'"):
         windows[1]
     array = zarr.create_array(tmp_path / "train.zarr", shape=(1, 4), dtype=np.uint32, chunks=(1, 4), zarr_format=2)
     array[:] = [[1, 2, 3_000_000_000, 4]]
     rectangle = Rectangle(tmp_path, batch_size=1, context_length=2, dtype="int32")
     assert rectangle[0]["targets"].tolist() == [[1, 2]]
-    with pytest.raises(LoaderError, match="has an id that int32 cannot hold: set dtype='int64'"):
+    with pytest.raises(LoaderError, match="has a token id that int32 cannot hold: set dtype='int64'"):
         rectangle[1]
 
 
@@ -635,5 +643,5 @@ def test_outputs_that_contradict_each_other_and_lost_masks_are_refused(outputs, 
             open_shards()
     edited = tmp_path / "two" / "datatrove.json"
     edited.write_text(edited.read_text().replace('"end_of_text": 3', '"end_of_text": 7'))
-    with pytest.raises(CorruptionError, match="has been changed: the SHA-256 that it gives of itself differs"):
+    with pytest.raises(CorruptionError, match="has been changed: the SHA-256 that it records differs"):
         Windows(tmp_path / "two", 1)

@@ -193,7 +193,7 @@ def test_workers_give_the_same_batches_and_the_state_of_what_was_given(tmp_path,
     resumed.load_state_dict(feed.state_dict())
     assert found + [batch["input_ids"].tolist() for batch in resumed.dataloader(num_workers=0)] == wanted
     assert feed.state_dict()["position"] == 12
-    with pytest.raises(LoaderError, match="pin_memory cannot be set, as workers give blocks"):
+    with pytest.raises(LoaderError, match="pin_memory cannot be set, since workers give blocks"):
         feed.dataloader(pin_memory=True)
 
 
@@ -303,15 +303,15 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, web_server):
     write(tmp_path / "raw", [[3] * 5], ".jsonl.gz")
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(LoaderError, match=r"shuffle='blocks' reads files from any place, and .*0\.jsonl\.gz"):
+    with pytest.raises(LoaderError, match=r"shuffle='blocks' reads files from any offset, but .*0\.jsonl\.gz"):
         Jsonl(tmp_path / "raw", tokenizer, shuffle="blocks")
     with pytest.raises(LoaderError, match="overlap_size is from 0 to half of max_length, 4, and is 5"):
         Jsonl(tmp_path / "raw", tokenizer, max_length=8, overlap_size=5)
     with pytest.raises(LoaderError, match="epochs is 0: set it to 1 or more"):
         Jsonl(tmp_path / "raw", tokenizer, epochs=0)
-    with pytest.raises(LoaderError, match="a.jsonl is missing"):
+    with pytest.raises(LoaderError, match="a.jsonl does not exist"):
         Jsonl(tmp_path / "a.jsonl", tokenizer)
-    with pytest.raises(LoaderError, match=r"tokenizer\.json\.txt is not a file of JSON lines"):
+    with pytest.raises(LoaderError, match=r"tokenizer\.json\.txt is not a JSON lines file"):
         Jsonl([str(tmp_path / "tokenizer.json.txt")], tokenizer)
     with pytest.raises(LoaderError, match="holds no file that can be read; known endings: .jsonl"):
         Jsonl(empty, tokenizer)

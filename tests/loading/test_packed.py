@@ -265,7 +265,7 @@ def test_what_a_packing_fills_goes_into_collators_as_a_feeds_batches_do(tmp_path
 
 def test_windows_need_no_collator_and_the_error_says_so(tmp_path, write_shards):
     write_shards(tmp_path, [50])
-    with pytest.raises(LoaderError, match="gives; windows need no collator, or for_transformers"):
+    with pytest.raises(LoaderError, match="feed; windows need no collator, or for_transformers"):
         lc.loading.collators.for_flash_attention(lc.loading.Windows(tmp_path, 4).batches(2)[0])
 
 
@@ -389,7 +389,7 @@ def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
     write_shards(tmp_path / "train" / "web", [5] * 40, first=900)
     said = (
         r"as opened here: size, sampled, first or last bytes changed of .*web/0\.bin or its index or loss mask of "
-        r"bucket 'web'; open it as it was then"
+        r"bucket 'web'; open it the same way"
     )
     with pytest.raises(LoaderError, match=said):
         Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
@@ -460,10 +460,10 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
     ("fields", "said"),
     [
         ({"curriculum": [Phase(5, {"wiki": 1})]}, "draws from bucket 'wiki', which is not a folder of"),
-        ({"curriculum": [Phase(5, {"web": 1})], "split": "test"}, "there is no folder"),
+        ({"curriculum": [Phase(5, {"web": 1})], "split": "test"}, "no folder"),
         ({"split": "test"}, "splits in"),
-        ({"epochs": 0}, "epochs of 'the data' is 0: give a whole number from 1 on"),
-        ({"curriculum": MIX, "epochs": {"wiki": 2}}, "epochs names bucket 'wiki', which is not there; known: 'code'"),
+        ({"epochs": 0}, "epochs of 'the data' is 0: set a whole number of 1 or more"),
+        ({"curriculum": MIX, "epochs": {"wiki": 2}}, "epochs names bucket 'wiki', which does not exist; known: 'code'"),
         ({"max_length": 1}, "max_length is 1: set it to 2 or more"),
         ({"batch_size": 10_000}, "samples, not one for each row of 1 batches of 10000; lower batch_size"),
         ({"positions": "none"}, "Packed.positions takes one of 'reset', 'continuous', got 'none'"),
@@ -489,7 +489,7 @@ def test_what_does_not_fit_is_said(buckets, fields, said):
 def test_empty_buckets_are_named(tmp_path, write_shards):
     write_shards(tmp_path / "train" / "web", [0, 0], shards=1, name="datatrove")
     (tmp_path / "train" / "code").mkdir()
-    for name, said in {"web": "have no token; put others there", "code": "holds no token shard"}.items():
+    for name, said in {"web": "have no tokens: replace them", "code": "holds no token shard"}.items():
         with pytest.raises(LoaderError, match=rf"bucket '{name}' is empty: .*{said}"):
             Packed(tmp_path, [Phase(5, {name: 1})])
     with pytest.raises(LoaderError, match="the data is empty"):

@@ -206,22 +206,22 @@ def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
         ("[1, 2]", "has no list of phases"),
         ("a: [", "cannot be read as YAML"),
         ("- {duration: 1, mix: {web: 1}}", r"phases\.yaml: phase 1 has no field 'duration'"),
-        ("data: {format: jsonl, curriculum: [{}]}", "has format 'jsonl', and feeds of it read token shards"),
+        ("data: {format: jsonl, curriculum: [{}]}", "has format 'jsonl', but its feeds read token shards"),
         ("data: {format: jsonl, max_length: 512}", r"tokenize first, or read the texts with lc\.loading\.Jsonl"),
         ("data: {curriculum: [], max_length: 512}", "has no list of phases"),
         ("data: {max_length: 512, overlap_size: 257}", "overlap_size 257, more than half of max_length 512: write 256"),
         ("data: {overlap_size: 1025}", "overlap_size 1,025, more than half of max_length 2,048"),
         ("data: {max_length: 1}", "has max_length 1: write a whole number of tokens, such as 2048"),
         ("data: {max_length: '512'}", "has max_length '512': write a whole number"),
-        ("data: {max_length: 512, overlap_size: -1}", "has overlap_size -1: write a whole number of tokens from 0 on"),
+        ("data: {max_length: 512, overlap_size: -1}", "has overlap_size -1: write a whole number of tokens, 0 or more"),
         ("data: {packing: separate}", "has packing 'separate': write true or false"),
         ("data: {max_length: 512, allow_bucket_exhaustion: 'true'}", "has allow_bucket_exhaustion 'true': write true"),
-        ("data: {max_length: 512, num_workers: true}", "has num_workers True: write a whole number from 0 on"),
+        ("data: {max_length: 512, num_workers: true}", "has num_workers True: write a whole number of 0 or more"),
         ("data: {max_len: 512}", "has no setting 'max_len' of data in GPT-Simple; .* Did you mean 'max_length'"),
-        ("{data: {max_length: 512}, training: {max_steps: 0}}", "has max_steps 0: write a whole number from 1 on"),
+        ("{data: {max_length: 512}, training: {max_steps: 0}}", "has max_steps 0: write a whole number of 1 or more"),
     ):
         file.write_text(content)
         with pytest.raises(LoaderError, match=sentence):
             read_curriculum(file)
-    with pytest.raises(LoaderError, match=r"there is no file .*nowhere\.yaml: check the path of the curriculum"):
+    with pytest.raises(LoaderError, match=r"no file .*nowhere\.yaml: check the path of the curriculum"):
         read_curriculum(tmp_path / "nowhere.yaml")

@@ -36,7 +36,7 @@ def test_a_stale_paths_file_is_refreshed_or_refused(tmp_path):
         Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
     trusting = Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="trust")
     assert len(trusting) == len(known)
-    with pytest.raises(CorruptionError, match=r"1\.ds has 60 tokens, and had 30"):
+    with pytest.raises(CorruptionError, match=r"1\.ds has 60 tokens, but had 30"):
         list(trusting)
     assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == 18
     assert len(Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")) == 18
@@ -50,7 +50,7 @@ def test_a_stale_paths_file_is_refreshed_or_refused(tmp_path):
 def test_a_paths_file_that_is_none_is_an_error(tmp_path, content):
     write(tmp_path / "a.ds", [30])
     (tmp_path / "list.json").write_text(content)
-    with pytest.raises(LoaderError, match="remove it, so that it is written again"):
+    with pytest.raises(LoaderError, match="remove it to have it written again"):
         Windows(tmp_path, 4, paths_file=tmp_path / "list.json")
 
 

@@ -235,14 +235,17 @@ def test_a_bucket_that_runs_dry_names_the_epochs_that_are_enough(folder):
 def test_weights_alone_are_one_epoch(folder):
     feed = WindowMixture(opened(folder), {"code": 0.5, "web": 0.5})
     assert len(feed) == 80
-    with pytest.raises(LoaderError, match="weights name 'books', which is not there; known: code, wiki, web"):
+    with pytest.raises(LoaderError, match="weights name 'books', which does not exist; known: code, wiki, web"):
         WindowMixture(opened(folder), {"books": 1.0})
 
 
 def test_windows_that_are_not_alike_are_refused(folder):
     windows = opened(folder)
     for other, sentence in (
-        (Windows(folder / "web", LENGTH + 1, token_size=2), "have seq_len 9, those of 'web' 10: open all alike"),
+        (
+            Windows(folder / "web", LENGTH + 1, token_size=2),
+            "have seq_len 9, those of 'web' 10: open all with the same",
+        ),
         (Windows(folder / "web", LENGTH, token_size=2, dtype="int32"), "window_dtype int64, those of 'web' int32"),
         (folder / "web", r"bucket 'web' is PosixPath: make it Windows\(FOLDER, seq_len\)"),
     ):

@@ -532,7 +532,7 @@ def test_a_state_is_good_for_a_copy_elsewhere(tmp_path):
         ({"max_tokens": -1}, "max_tokens -1"),
         ({"seq_len": 30}, "no window of 31 tokens: the longest file has 30"),
         ({"paths_file": "memory://list.json"}, "cannot be locked"),
-        ({"paths": "no-such-folder"}, "has no file of tokens"),
+        ({"paths": "no-such-folder"}, "has no token files"),
         ({"paths": []}, "paths is empty"),
     ],
 )
@@ -554,7 +554,9 @@ def test_ids_are_compared_with_a_vocabulary_as_they_are_read(tmp_path, where):
         with pytest.raises(CorruptionError, match=said):
             read()
     assert len(list(Windows(folder, 3, vocabulary_size=301, dtype="store"))) == 2
-    with pytest.raises(lc.LongCrawlError, match="has id 300 at byte 10" if where == "here" else "to be fetched whole"):
+    with pytest.raises(
+        lc.LongCrawlError, match="has id 300 at byte 10" if where == "here" else "downloaded completely"
+    ):
         Windows(folder, 3, vocabulary_size=300, check="everything")[0]
     for options, message in (
         ({"pad_token": 300}, "pad_token 300 is not an id of"),

@@ -331,16 +331,16 @@ def test_a_run_with_another_model_is_refused(tiny_models, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"short_context": 1}, "short_context is 1: take 2 or more, and fewer than long_context, 16"),
-        ({"short_context": 16}, "short_context is 16: take 2 or more, and fewer than long_context, 16"),
+        ({"short_context": 1}, "short_context is 1: set it to 2 or more, and below long_context, 16"),
+        ({"short_context": 16}, "short_context is 16: set it to 2 or more, and below long_context, 16"),
         ({"top_fraction": 0}, "top_fraction is 0: take a share above 0, 1 at most"),
         (
             {"top_fraction": 0.5, "at_least": 0.1},
             "information_gain has both at_least and top_fraction: take one of them",
         ),
         ({"train_documents": 0}, "train_documents is 0: take 1 or more"),
-        ({"segment": 1}, "dependency_score needs segments of 2 tokens, a window of two of them and a pair, or more"),
-        ({"pairs": 0}, "dependency_score needs segments of 2 tokens, a window of two of them and a pair, or more"),
+        ({"segment": 1}, "dependency_score needs at least segments of 2 tokens, a window of two segments and one pair"),
+        ({"pairs": 0}, "dependency_score needs at least segments of 2 tokens, a window of two segments and one pair"),
         ({"span": 0}, "attention_dependency.span is 0: take 1 or more"),
         ({"near": 9}, "attention_dependency.first is 5: take more than initial and near together, 10"),
     ],
@@ -364,7 +364,7 @@ def test_attention_that_is_not_measured_is_one_sentence(tiny_models, tmp_path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pair = tiny_models.tiny_gemma()
     stage = lc.long.AttentionDependency(pair, device="cpu", span=3, first=5, near=2)
-    with pytest.raises(StageError, match=r"^Gemma2Attention changes its attention by softcap, which is not measured"):
+    with pytest.raises(StageError, match=r"^Gemma2Attention changes its attention by softcap, which is not supported"):
         stage.measures(texts(60))
 
 

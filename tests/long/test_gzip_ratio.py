@@ -228,7 +228,7 @@ def test_a_run_that_goes_on_with_another_zlib_warns_once(recipe, tmp_path, monke
         with pytest.raises(KeyboardInterrupt):
             lc.run(recipe, tmp_path / "out")
     monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "1.2")
-    with pytest.warns(UserWarning, match=r"out was begun with zlib 1\.1, and goes on with zlib 1\.2") as warned:
+    with pytest.warns(UserWarning, match=r"out was started with zlib 1\.1 and continues with zlib 1\.2") as warned:
         lc.run(recipe, tmp_path / "out")
     assert len(warned) == 1
     assert json.loads((tmp_path / "out/manifest.json").read_text())["versions"]["zlib"] == "1.2"
@@ -236,13 +236,16 @@ def test_a_run_that_goes_on_with_another_zlib_warns_once(recipe, tmp_path, monke
 
 def test_settings_that_cannot_be_are_one_sentence():
     for settings, message in [
-        ({"low": 1.5, "high_quantile": 0.8}, "gzip_ratio has bounds and quantiles: set low and high, or"),
-        ({"low_quantile": 0.8, "high_quantile": 0.2}, "gzip_ratio has low_quantile 0.8 and high_quantile 0.2: take"),
-        ({"low_quantile": -0.1}, "gzip_ratio has low_quantile -0.1 and high_quantile 1: take"),
-        ({"low": {}}, r"gzip_ratio.low has no language: name one, such as \{en: 2.8\}"),
-        ({"high": {"en": "x"}}, "gzip_ratio.high of en is 'x': take a ratio"),
-        ({"low": -1.0}, "gzip_ratio.low is -1.0: take a ratio"),
-        ({"high": 0}, "gzip_ratio.high is 0: take a ratio"),
+        ({"low": 1.5, "high_quantile": 0.8}, "gzip_ratio has both bounds and quantiles: set low and high, or"),
+        (
+            {"low_quantile": 0.8, "high_quantile": 0.2},
+            "gzip_ratio has low_quantile 0.8 and high_quantile 0.2: set them",
+        ),
+        ({"low_quantile": -0.1}, "gzip_ratio has low_quantile -0.1 and high_quantile 1: set them"),
+        ({"low": {}}, r"gzip_ratio.low has no language: add one, such as \{en: 2.8\}"),
+        ({"high": {"en": "x"}}, "gzip_ratio.high of en is 'x': set a ratio"),
+        ({"low": -1.0}, "gzip_ratio.low is -1.0: set a ratio"),
+        ({"high": 0}, "gzip_ratio.high is 0: set a ratio"),
         ({"low": 3, "high": 2}, "gzip_ratio keeps no long document: low 3 is above high 2"),
         ({"low": {"de": 2, "en": 3}, "high": {"eng": 2}}, "gzip_ratio keeps no long document of en: low 3 is above"),
         ({"low": 3, "high": {"en": 2}}, "gzip_ratio keeps no long document of en: low 3 is above high 2"),

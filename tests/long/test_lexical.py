@@ -165,7 +165,7 @@ def test_only_the_words_of_most_pieces_are_kept(monkeypatch):
         (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read"),
         (
             lambda file: pq.write_table(pa.table({"text": ["a"]}), file),
-            "has no statistics of words, but columns",
+            "has no word statistics, only the columns",
         ),
     ],
 )

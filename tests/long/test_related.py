@@ -401,11 +401,11 @@ def test_tokens_beside_their_numbers_are_compared_too(kind, tmp_path, monkeypatc
 def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
     crawl = lc.Crawl(planted()) | STAGE() | lc.tokens.Tokenize("trained", vocabulary_size=300)
     with pytest.raises(
-        StageError, match=r"^composed\.planner 'algorithm-1' would part the documents that related puts"
+        StageError, match=r"^composed\.planner 'algorithm-1' would separate the documents that related puts"
     ):
         crawl.to_composed(tmp_path / "out", capacities=[512])
     with pytest.raises(
-        StageError, match=r"^shuffle would undo the order in which related puts related documents: leave"
+        StageError, match=r"^shuffle would undo the order in which related puts related documents: remove"
     ):
         _ = crawl | lc.tokens.Shuffle()
     recipe = yaml.safe_load(one_run[0].read_text()) | {"stages": ["related", "shuffle"], "outputs": {"parquet": {}}}
@@ -429,12 +429,16 @@ def test_settings_and_documents_that_cannot_be_are_one_sentence():
             STAGE("tree", **{name: 0})
     with pytest.raises(StageError, match=r"^Related\.method takes one of 'path', 'tree', 'keywords', got 'circle'"):
         STAGE("circle")
-    with pytest.raises(StageError, match=r"^related\.method 'keywords' takes words of texts: leave vectors out"):
+    with pytest.raises(StageError, match=r"^related\.method 'keywords' compares words: remove vectors"):
         STAGE("keywords", vectors="vector")
     rows = pa.table({"id": ["a", "b"], "text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]], "words": ["a", "b"]})
     with pytest.raises(StageError, match=r"^related has no statistics yet: call stage\.fit"):
         STAGE().sketch(rows)
-    with pytest.raises(StageError, match=r"^related\.vectors: lists of 'vector' have 1 and 2 numbers: make all alike"):
+    with pytest.raises(
+        StageError,
+        match=r"^related\.vectors: lists of 'vector' have 1 and 2 numbers: make them "
+        r"equally long",
+    ):
         STAGE(vectors="vector").sketch(rows)
     with pytest.raises(StageError, match=r"^related\.vectors takes a column of lists of numbers, 'words' is string"):
         STAGE(vectors="words").sketch(rows)
@@ -463,5 +467,5 @@ def test_signs_of_vectors_do_not_depend_on_batches():
     mixed = pa.concat_tables([none, parts.slice(1)])
     assert sorted(stage.order(mixed).tolist()) == list(range(len(mixed)))
     other = stage.sketch(pa.table({"id": ["b"], "vector": [[1.0, 2.0]]}))
-    with pytest.raises(StageError, match=r"^related\.vectors: lists have 2 and 24 numbers: make all alike$"):
+    with pytest.raises(StageError, match=r"^related\.vectors: lists have 2 and 24 numbers: make them equally long$"):
         stage.order(pa.concat_tables([other, parts]))

@@ -41,7 +41,7 @@ def test_compose_takes_lengths_tables_datasets_and_crawls():
     assert lc.compose([5], strategies=[FixedLength(4)]).rows == (measure(FixedLength(4).plan([5]), "Fixed-4"),)
     with pytest.raises(StageError, match=r"choose one: documents\['train'\]"):
         lc.compose(DatasetDict({"train": data}))
-    with pytest.raises(StageError, match="give a path"):
+    with pytest.raises(StageError, match="pass a path"):
         lc.compose(data, tokenizer="gpt2")
     with pytest.raises(SourceError, match="Dataset has neither n_tokens nor tokens, but text"):
         lc.compose(Dataset.from_dict({"text": ["a"]}))
@@ -120,7 +120,7 @@ def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
     assert read_lengths(f"{tmp_path}/*.jsonl").tokens.tolist() == [3, 0]
     (tmp_path / "page.txt").write_text("eight...")
     assert read_lengths(tmp_path / "page.txt", tokenizer).tokens.tolist() == [8]
-    with pytest.raises(SourceError, match=r"page\.txt holds text: name a tokenizer"):
+    with pytest.raises(SourceError, match=r"page\.txt holds text: add a tokenizer"):
         read_lengths(tmp_path / "page.txt")
 
 
@@ -136,7 +136,7 @@ def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
     for rows, sentence in (
         ("id,n_tokens\na,3.5\n", "n_tokens is not a whole number in every row; name a --tokenizer"),
         ("id,n_tokens\na,3\nb\n", "row 1 has 1 field, the first row has 2; fix it, or exclude the file"),
-        ("id,text\na,x\n", r"n\.csv has no field 'n_tokens'; its fields: id, text; fix it, or name a tokenizer"),
+        ("id,text\na,x\n", r"n\.csv has no field 'n_tokens'; its fields: id, text; fix it, or add a tokenizer"),
     ):
         file.write_text(rows)
         with pytest.raises(SourceError, match=sentence):
@@ -164,7 +164,7 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
         with pytest.raises(SourceError, match=r"tokenizer\.json has neither n_tokens nor tokens"):
             read_lengths(tmp_path)
     elif name != "token_parquet":
-        with pytest.raises(SourceError, match="holds tokens, which need no tokenizer: leave --tokenizer out"):
+        with pytest.raises(SourceError, match="holds tokens: remove --tokenizer"):
             read_lengths(tmp_path / f"a{module.SUFFIX}", tokenizer)
 
 
@@ -301,7 +301,7 @@ outputs:
     (own,) = lc.compose(tmp_path / "run", strategies=[lc.tokens.Interleaved(16, 3, 2)]).rows
     assert (row["label"], row["samples"]) == (own.label, own.samples)
     for words, sentence in (
-        (["--set", "heldout=3"], "--set heldout: compose measures plans"),
+        (["--set", "heldout=3"], "--set heldout: compose does not plan with this setting"),
         (["--set", "schedule=grow-p2"], "changes no sample: set it in lc.loading.ComposedBatches"),
         (["--set", "strategy"], "--set takes FIELD=VALUE of the output composed"),
         (["--capacities", "8,x"], "LongCrawlError: --capacities takes whole numbers"),
@@ -352,7 +352,7 @@ def test_a_run_that_only_knows_its_input_is_not_finished(tmp_path):
     (tmp_path / "run" / "work").mkdir(parents=True)
     (tmp_path / "run" / "work" / "inputs.json").write_text('{"n_tokens": 5}')
     for ask in (lc.compose, lc.verify):
-        with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
+        with pytest.raises(RunError, match="is not finished: run the same `longcrawl run` again"):
             ask(tmp_path / "run")
 
 

@@ -96,8 +96,8 @@ def test_a_run_that_is_not_there_is_one_sentence(store, run):
     words = (["funnel"], ["report"], ["card"], ["why", "d0"], ["inspect"], ["compose"], ["push", "me/it", "--private"])
     for word in words:
         told = ask(word[0], store.url("none"), *word[1:])
-        assert str(told.exception).startswith(f"there is no finished run at {store.url('none')}, it has no manifest")
-    with pytest.raises(RunError, match=r"^a run is not read from https://example.org/run: name a folder, s3://"):
+        assert str(told.exception).startswith(f"no finished run at {store.url('none')}, which has no manifest")
+    with pytest.raises(RunError, match=r"^a run cannot be read from https://example.org/run: choose a folder, s3://"):
         lc.funnel("https://example.org/run")
 
 
@@ -108,7 +108,7 @@ def test_why_shows_the_blocks_of_a_page_that_can_be_read_again(pages, run):
     assert [line[0] for line in lines] == ["-", *"+" * 10]
     told = json.loads(ask("why", pages, "<urn:uuid:0>", "--page", "--json").stdout)
     assert (told["reason"]["rule"], told["page"]["blocks"][0]["text"]) == ("min_chars", "short")
-    assert "does not extract texts by the engine 'blocks'" in str(ask("why", run, "d0", "--page").exception)
+    assert "does not extract text with the engine 'blocks'" in str(ask("why", run, "d0", "--page").exception)
     archive = pages.with_name("a.warc")
     archive.rename(pages.with_name("elsewhere"))
     try:

@@ -63,7 +63,7 @@ def test_a_file_that_is_missing_or_of_another_size_is_found(run):
 def test_shards_alone_have_no_sizes(run, tmp_path):
     with pytest.raises(FormatError, match="holds neither a run nor an output"):
         lc.verify(tmp_path, check="sizes")
-    with pytest.raises(FormatError, match="leave the format out"):
+    with pytest.raises(FormatError, match="remove the format"):
         lc.verify(run, "nanogpt", check="sizes")
     with pytest.raises(FormatError, match="'contents' or 'sizes'"):
         lc.verify(run, check="names")

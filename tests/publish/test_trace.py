@@ -64,13 +64,13 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
     assert all(piece.text for pieces in found.rows.values() for piece in pieces)
     named = lc.trace(texts, 2, feed="jsonl", tokenizer=tokenizer, max_length=64, batch_size=2)
     assert [piece.text for piece in named.rows[1]] == [piece.text for piece in found.rows[1]]
-    with pytest.raises(LoaderError, match=r"the feed tokenizes by .*tokenizer\.json, not by gpt2: leave tokenizer out"):
+    with pytest.raises(LoaderError, match=r"the feed tokenizes with .*tokenizer\.json, not gpt2: remove tokenizer"):
         lc.trace(feed, 2, tokenizer="gpt2")
     rectangle = lc.loading.Rectangle(outputs / "rectangle", batch_size=2)
     in_split = lc.trace(outputs / "rectangle/train", 1, batch_size=2)
     assert in_split.rows[0][0].origin.document == lc.trace(rectangle, 1).rows[0][0].origin.document
     for ask in (lc.inspect, lc.verify):
-        with pytest.raises(FormatError, match=r"rectangle/train is a part of .*/rectangle: name that"):
+        with pytest.raises(FormatError, match=r"rectangle/train is a part of .*/rectangle: give that"):
             ask(outputs / "rectangle/train")
     assert str(lc.trace(rectangle, 1)) != str(lc.trace(rectangle, 0))
 
@@ -80,12 +80,12 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
     [
         ("rectangle", {"step": 0, "row": 7}, "rows 0 to 0, not 7"),
         ("rectangle", {"step": 0, "nothing": 7}, "no setting 'nothing'; known: batch_size"),
-        ("gpt-simple", {"step": 99}, "there are steps 0 to"),
-        ("rectangle", {"step": 99}, "a pass has steps 0 to .*, not 99: check the feed's settings, or name step"),
+        ("gpt-simple", {"step": 99}, "step 99 does not exist, only 0 to"),
+        ("rectangle", {"step": 99}, "a pass has steps 0 to .*, not 99: check the feed's settings, or use step"),
         ("datatrove", {"step": 0}, "seq_len=2048"),
         ("composed", {"step": 0}, "tokens_per_step=65536"),
         ("composed", {"step": 0, "feed": "none"}, "there is no feed 'none'"),
-        ("gpt-simple", {"step": 0, "feed": "rectangle"}, "does not read .*, which is 'gpt-simple': leave --feed out"),
+        ("gpt-simple", {"step": 0, "feed": "rectangle"}, "does not read .*, which is 'gpt-simple': remove --feed"),
     ],
 )
 def test_what_cannot_be_traced_is_named(outputs, name, given, message):
@@ -95,7 +95,9 @@ def test_what_cannot_be_traced_is_named(outputs, name, given, message):
 
 def test_texts_are_not_traced(texts, tmp_path, longcrawl):
     lc.open(str(texts)).to_parquet(tmp_path / "out")
-    with pytest.raises(FormatError, match="no feed reads .*, it is .parquet.: name the data that a trainer has read"):
+    with pytest.raises(
+        FormatError, match="no feed reads .*, which is .parquet.: choose the data that the trainer read"
+    ):
         lc.trace(tmp_path / "out", 0)
     done = longcrawl("trace", tmp_path / "out", "--step", 0, "--set", "step=7")
     assert done.returncode == 1

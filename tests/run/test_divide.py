@@ -199,7 +199,7 @@ def test_the_damaged_lines_of_a_section_are_decompressed_again(folder, tmp_path,
     assert len(unpacked) > 3
     for file in unpacked:
         harm(file)
-    with pytest.warns(UserWarning, match="what it was made for is made again"):
+    with pytest.warns(UserWarning, match="its work is done again"):
         lc.run(recipe(folder), tmp_path / "stopped")
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 

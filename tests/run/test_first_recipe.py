@@ -55,14 +55,14 @@ def test_folders_of_any_texts_have_a_first_recipe(texts, tmp_path):
     assert yaml.safe_load((tmp_path / "m.yaml").read_text())["source"]["encoding"] == "detect"
     (folder / "src" / "b.py").rename(folder / "b.page")
     (folder / "a.MD").unlink()
-    with pytest.raises(SourceError, match=r"by the names of its files: \.page 1\. .* or --format text\."):
+    with pytest.raises(SourceError, match=r"judging by its file names: \.page 1\. .* or --format text\."):
         first_recipe("mixed")
     assert yaml.safe_load(first_recipe("mixed", file_format="text"))["source"]["format"] == "text"
 
 
 def test_a_file_without_documents_has_no_recipe(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(RecipeError, match=r"^empty\.jsonl has no documents to look at: name another file"):
+    with pytest.raises(RecipeError, match=r"^empty\.jsonl has no documents: choose another file"):
         first_recipe(str(tmp_path / "empty.jsonl"))
     (tmp_path / "a\nevil: 1").mkdir()
     (tmp_path / "a\nevil: 1/texts.jsonl").write_text('{"text": "a page"}\n')
@@ -98,7 +98,7 @@ def test_what_has_no_texts_is_one_sentence(texts, tmp_path):
         first_recipe("odd.parquet")
     assert yaml.safe_load(first_recipe("odd.parquet", "main"))["source"]["text_field"] == "main"
     (tmp_path / "there.yaml").write_text("mine")
-    for out, sentence in (("there.yaml", "is there already"), ("recipe.txt", r"end it in \.yaml")):
+    for out, sentence in (("there.yaml", "already exists"), ("recipe.txt", r"must end in \.yaml")):
         with pytest.raises(RecipeError, match=sentence):
             CliRunner().invoke(app, ["init", texts, "--out", out], catch_exceptions=False)
     assert (tmp_path / "there.yaml").read_text() == "mine"

@@ -167,7 +167,7 @@ def test_on_resume_a_read_file_that_differs_is_named_and_a_copy_of_it_will_do(
     flipped = bytearray(before)
     flipped[len(before) // 2] ^= 1
     (raw / "b.jsonl.gz").write_bytes(bytes(flipped))
-    with pytest.raises(RunError, match=r"b.jsonl.gz has changed since .*Restore it and type the same command again"):
+    with pytest.raises(RunError, match=r"b.jsonl.gz has changed since .*Restore it and run the same command again"):
         lc.run(recipe, out)
     (raw / "b.jsonl.gz").unlink()
     shutil.copy(raw / "a.jsonl", raw / "z.jsonl")

@@ -193,7 +193,7 @@ def test_a_run_killed_while_tasks_save_is_finished_by_one_process(parts, tmp_pat
 
 def test_an_index_of_other_settings_is_refused_before_anything_is_read(parts, tmp_path):
     wrong = ["stages.urls.query=all", f"stages.urls.against=[{parts / 'RUN1'}]"]
-    with pytest.raises(FormatError, match="made by urls with .*'drop-tracking'.*, this is urls with .*'all'"):
+    with pytest.raises(FormatError, match="made by urls with .*'drop-tracking'.*, but this is urls with .*'all'"):
         lc.run(parts / "two.yaml", tmp_path / "out", overrides=wrong)
     assert not list((tmp_path / "out").rglob("segment-*"))
     none = [f"stages.urls.against=[{parts / 'one'}]"]
@@ -255,7 +255,7 @@ def test_near_duplicates_of_an_earlier_run_leave_a_later_one(tmp_path, verify):
     assert content(tmp_path / "again") == content(tmp_path / "RUN2")
     assert lc.verify(tmp_path / "RUN2").problems == ()
     assert (tmp_path / "RUN2/index/min_hash/ngrams.npy").exists() == (verify is not None)
-    with pytest.raises(FormatError, match="made by min_hash with .*'rows': 4.*, this is min_hash with .*'rows': 5"):
+    with pytest.raises(FormatError, match="made by min_hash with .*'rows': 4.*, but this is min_hash with .*'rows': 5"):
         lc.run(recipe, tmp_path / "other", overrides=[*against, "stages.min_hash.rows=5"])
 
 

@@ -294,7 +294,7 @@ def test_a_killed_run_is_finished_by_the_same_command(
     out = tmp_path / "out"
     kill_a_run(recipe, out, (out / sign).exists, num_proc, victim)
     for ask in (lc.funnel, lc.verify, lc.inspect):
-        with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
+        with pytest.raises(RunError, match="is not finished: run the same `longcrawl run` again"):
             ask(out)
     lc.run(recipe, out, then_num_proc)
     assert directory_digest(out) == directory_digest(whole)
@@ -392,7 +392,7 @@ def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
     assert process.returncode == 1
     assert said.splitlines()[-1].rpartition("\r")[2] == (
         "RunError: a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
-        "lower --num-proc if memory is short; what is finished is kept"
+        "lower --num-proc if memory is short; finished work is kept"
     )
     assert len(list(out.glob("work/segment-0/*.json"))) == 2
 
@@ -422,7 +422,7 @@ def test_a_second_run_is_refused_and_the_interrupt_key_ends_the_first_and_its_wo
 def assert_no_space_left(result: subprocess.CompletedProcess[str], out: Path) -> None:
     said = sentence(result)
     assert said.startswith("RunError: no space left for ")
-    assert said.endswith(": make room and type the same command again; what is finished is kept")
+    assert said.endswith(": make room and run the same command again; finished work is kept")
     assert not (out / "manifest.json").exists()
 
 
@@ -777,8 +777,10 @@ def test_ids_that_occur_twice_stop_a_run_before_its_surveys_and_the_files_are_na
     where, out = f"twice in {folder}/01.jsonl", "that file, or its copies,"
     if copies == 2:
         where, out = f"in {folder}/01.jsonl and in {folder}/02.jsonl", "one of the two"
-    said = f"a run needs unique ids, some occur more than once, such as '1-0', {where}: leave {out} out "
-    said += "of the source by naming all others, --set 'source.data_files=[FILE, FILE]', or keep the first document of "
+    said = f"a run needs unique ids, but some occur more than once, such as '1-0', {where}: remove {out} "
+    said += (
+        "from the source by naming all others, --set 'source.data_files=[FILE, FILE]', or keep the first document of "
+    )
     assert str(raised.value) == said + "each id, --set source.on_duplicate_ids=keep_first"
     assert not (tmp_path / "out" / "work" / "segment-0").exists()
     others = f"source.data_files={json.dumps([str(folder / '00.jsonl'), str(folder / '02.jsonl')])}"
@@ -816,7 +818,7 @@ def test_nothing_held_out_makes_no_second_split(source, tmp_path):
 @pytest.mark.slow
 def test_more_rows_held_out_than_there_are_is_one_sentence(recipe, tmp_path):
     with pytest.raises(
-        FormatError, match=r"heldout 5000 takes 5,000 of \d+ rows and leaves none to train on: set it lower"
+        FormatError, match=r"heldout 5000 takes 5,000 of \d+ rows and leaves none to train on: lower it"
     ):
         lc.run(recipe, tmp_path / "out", 1, ["outputs.rectangle.heldout=5000"])
 
@@ -1005,7 +1007,7 @@ def test_a_big_vocabulary_makes_a_rectangle_of_uint32(tmp_path, big_vocabulary):
 
 def test_a_split_other_than_train_is_not_enough(source, tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_files": {"test": [str(source / "00.jsonl")]}})
-    with pytest.raises(RunError, match="source 'text' has no split 'train', it has: test"):
+    with pytest.raises(RunError, match="source 'text' has no split 'train'; it has: test"):
         lc.run(recipe, tmp_path / "out")
 
 

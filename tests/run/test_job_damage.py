@@ -100,7 +100,7 @@ def test_a_run_whose_lock_another_one_has_taken_writes_nothing_more(
     with monkeypatch.context() as patch:
         patch.setattr(*LOSSES[where], lose)
         patch.setattr(hold, "BEAT", 0.0)
-        with pytest.raises(RunError, match="so long that another one leads the run in .*out"):
+        with pytest.raises(RunError, match="so another one leads the run in .*out"):
             lc.run(recipe, out)
     assert [changes(out)] == seen
     assert json.loads(here.read_text())["host"] == "elsewhere"
@@ -164,7 +164,7 @@ def test_one_flipped_bit_of_a_stopped_run_changes_nothing(recipe, whole, tmp_pat
                 assert directory_digest(out) == directory_digest(whole), damaged
             except LongCrawlError as sentence:
                 told += str(damaged) in str(sentence)
-        told += any("is made again" in str(each.message) for each in warned)
+        told += any("is done again" in str(each.message) for each in warned)
         shutil.rmtree(out)
     assert told >= 5
 

@@ -77,7 +77,7 @@ def test_a_dry_run_finds_a_column_that_a_stage_before_has_replaced(texts):
 @pytest.mark.parametrize(
     ("output", "stages", "sentence"),
     [
-        ("rectangle", [{"tokenize": {"tokenizer": "trained"}}], "a rectangle needs rows of one length"),
+        ("rectangle", [{"tokenize": {"tokenizer": "trained"}}], "a rectangle needs rows of equal length"),
         ("gpt-simple", [], "gpt-simple needs an end-of-text token: add the stage tokenize"),
     ],
 )

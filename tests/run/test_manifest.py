@@ -30,15 +30,15 @@ def complete(form: object) -> dict:
     ("content", "said"),
     [
         ({"longcrawl_run": 1}, rf"manifest.json lacks {', '.join(NEEDED)}: run the recipe again"),
-        ({"longcrawl_run": 2}, r"manifest.json is of version 2, this longcrawl reads 1: upgrade"),
+        ({"longcrawl_run": 2}, r"manifest.json has version 2, but this longcrawl reads 1: upgrade"),
         ({"rows": 3}, r"manifest.json is not the manifest of a run: run the recipe again, into another folder than"),
         ([1], r"manifest.json is not the manifest of a run"),
         (
             {"longcrawl_run": 1, "recipe": {"name": "a", "about": ""}, "versions": {}, "funnel": [], "output": {}},
             r"lacks recipe.source, recipe.stages, .*, versions.longcrawl, .*, funnel, output.format, analysis, files:",
         ),
-        (complete("tape"), r"is of an output 'tape', this longcrawl knows composed, .*: upgrade"),
-        (complete(["x"]), r"is of an output \['x'\], this longcrawl knows composed, .*: upgrade"),
+        (complete("tape"), r"has the output 'tape', but this longcrawl knows composed, .*: upgrade"),
+        (complete(["x"]), r"has the output \['x'\], but this longcrawl knows composed, .*: upgrade"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_refused_in_a_sentence(tmp_path, content, said):

@@ -111,8 +111,8 @@ def test_a_file_that_is_there_twice_stops_a_run_before_its_first_stage(tmp_path,
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if kind == "warc" else {}))
     example = "<urn:b>" if kind == "warc" else "b"
     said = (
-        f"a run needs unique ids, some occur more than once, such as {example!r}, in {one} and in "
-        f"{tmp_path}/in/z.{kind}: leave one of the two out of the source by naming all others, "
+        f"a run needs unique ids, but some occur more than once, such as {example!r}, in {one} and in "
+        f"{tmp_path}/in/z.{kind}: remove one of the two from the source by naming all others, "
         "--set 'source.data_files=[FILE, FILE]', or keep the first document of each id, "
         "--set source.on_duplicate_ids=keep_first"
     )
@@ -133,7 +133,7 @@ def test_one_record_in_two_files_stops_a_run(tmp_path, kind):
     WRITERS[kind](tmp_path / f"in/a.{kind}", documents("a", "b", "c"))
     WRITERS[kind](tmp_path / f"in/b.{kind}", documents("d", "b"))
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if kind == "warc" else {}))
-    with pytest.raises(RunError, match=f"such as '(<urn:)?b>?', in .*a.{kind} and in .*b.{kind}: leave one"):
+    with pytest.raises(RunError, match=f"such as '(<urn:)?b>?', in .*a.{kind} and in .*b.{kind}: remove one"):
         lc.run(recipe, tmp_path / "out")
     assert not (tmp_path / "out/work/segment-0").exists()
 
@@ -146,7 +146,7 @@ def test_the_ids_of_a_small_file_that_is_alone_are_compared_once_it_is_read(tmp_
     assert not (out / "work/ids/00000.json").exists()
     assert (out / "work/segment-0").exists()
     monkeypatch.setattr(ids, "SOON", 10)
-    with pytest.raises(RunError, match="some occur more than once, such as 'b', twice in .*a.jsonl: leave"):
+    with pytest.raises(RunError, match="some occur more than once, such as 'b', twice in .*a.jsonl: remove"):
         lc.run(recipe, other)
     assert not (other / "work/segment-0").exists()
 
@@ -349,7 +349,7 @@ def test_a_file_that_has_changed_since_its_ids_were_listed_is_named(three, tmp_p
     stop_in_the_middle(three, tmp_path / "out", *KEEP_FIRST)
     file = tmp_path / "in/c.jsonl"
     write_jsonl(file, documents("a", "e"))
-    with pytest.raises(RunError, match=rf"{file} has changed since .*out listed its ids. Restore it and type the same"):
+    with pytest.raises(RunError, match=rf"{file} has changed since .*out listed its ids. Restore it and run the same"):
         lc.run(three, tmp_path / "out", 1, KEEP_FIRST)
     write_jsonl(file, documents("y", "e"))
     lc.run(three, tmp_path / "out", 1, KEEP_FIRST)
@@ -366,7 +366,9 @@ def test_a_source_that_cannot_list_ids_is_compared_when_it_has_been_read(tmp_pat
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if source is Warc else {}))
     lc.run(recipe, tmp_path / "listed", 1, KEEP_FIRST)
     monkeypatch.setattr(source, "list_ids", lambda *_: None)
-    said = r"needs unique ids, some occur more than once, such as '(<urn:)?x>?', in .*a.* and in .*b.*: leave one .*"
+    said = (
+        "needs unique ids, but some occur more than once, such as '(<urn:)?x>?', in .*a.* and in .*b.*: remove one .*"
+    )
     with pytest.raises(RunError, match=f"{said}keep_first, and choose another folder$"):
         lc.run(recipe, tmp_path / "out")
     assert (tmp_path / "out/work/segment-0").exists()
@@ -402,7 +404,7 @@ def test_a_run_without_stages_that_compare_documents_needs_unique_ids_too(tmp_pa
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if kind == "warc" else {}))
     spec = yaml.safe_load(recipe.read_text()) | {"stages": [*stages]}
     recipe.write_text(yaml.safe_dump(spec))
-    with pytest.raises(RunError, match=f"unique ids.* such as '(<urn:)?b>?', in .*a.{kind} and in .*b.{kind}: leave"):
+    with pytest.raises(RunError, match=f"unique ids.* such as '(<urn:)?b>?', in .*a.{kind} and in .*b.{kind}: remove"):
         lc.run(recipe, tmp_path / "out")
     lc.run(recipe, tmp_path / "first", 1, KEEP_FIRST)
     assert {name.removeprefix("<urn:").removesuffix(">") for name in kept(tmp_path / "first")} == {*"abc"}
@@ -414,7 +416,9 @@ def test_ids_are_compared_before_a_filter_removes_one_of_the_documents(tmp_path,
     write_jsonl(tmp_path / "in/b.jsonl", documents("x", "b"))
     if not listed:
         monkeypatch.setattr(Text, "list_ids", lambda *_: None)
-    with pytest.raises(RunError, match="unique ids, some occur more than once, such as 'x', in .*a.jsonl and in .*b"):
+    with pytest.raises(
+        RunError, match="unique ids, but some occur more than once, such as 'x', in .*a.jsonl and in .*b"
+    ):
         lc.run(write_recipe(tmp_path, {"min_chars": {"n": 10}}), tmp_path / "out")
 
 

@@ -117,7 +117,7 @@ WRONG = [
     ),
     ({key: value for key, value in SPEC.items() if key != "outputs"}, "recipe 'tiny' lacks the key 'outputs'"),
     ({key: value for key, value in SPEC.items() if key != "name"}, "recipe 'without a name' lacks the key 'name'"),
-    (changed(longcrawl=2), "recipe 'tiny' has schema version 2, this longcrawl reads 1"),
+    (changed(longcrawl=2), "recipe 'tiny' has schema version 2, but this longcrawl reads 1"),
     (
         changed(source="text"),
         "recipe 'tiny': source takes a mapping with the key 'builder', such as {builder: text, data_dir: docs}",
@@ -212,7 +212,7 @@ def test_a_recipe_that_is_not_there_is_refused(tmp_path):
         RecipeError, match=r"unknown recipe 'longcrawl'; known: .*longcrawl64, longcrawl64-clean, .*, or the path"
     ):
         load_recipe("longcrawl")
-    with pytest.raises(RecipeError, match=r"there is no recipe .*nothing\.yaml: check its path"):
+    with pytest.raises(RecipeError, match=r"no recipe .*nothing\.yaml: check its path"):
         load_recipe(tmp_path / "nothing.yaml")
 
 

@@ -302,7 +302,7 @@ def test_ids_are_taken_as_they_are(run_with_ids, tmp_path, longcrawl, given):
         assert lc.takedown(run, tmp_path / "new", ids=[*gone, "h "] if given == "list" else file).unmatched == ("h ",)
     left = pads.dataset(tmp_path / "new/parquet", format="parquet", exclude_invalid_files=True).to_table()["id"]
     assert left.to_pylist() == [each for each in IDS if each not in gone]
-    with pytest.raises(RunError, match="no document of the 1 entry: check 'a '"):
+    with pytest.raises(RunError, match="holds none of the 1 entry: check 'a '"):
         lc.takedown(run, tmp_path / "none", ids=["a "])
 
 
@@ -398,8 +398,8 @@ def test_only_removed_documents_are_taken_out_of_ledgers(run_of, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "there is nothing to take down"),
-        ({"ids": ["none", "of these"]}, "holds no document of the 2 entries"),
+        ({}, "nothing to take down"),
+        ({"ids": ["none", "of these"]}, "holds none of the 2 entries"),
         ({"domains": ["https://a.example/b"]}, "is not a domain"),
         ({"ids": "nowhere.txt"}, r"nowhere\.txt cannot be read"),
         ({"ids": ["d3"], "asked": "yesterday"}, r"--asked 'yesterday' is not a date: write it as 2026-11-02"),

@@ -81,7 +81,8 @@ def test_input_and_output_are_needed_once(name, typed):
     said = typed[name][1]
     assert said.returncode == 1
     assert said.stderr == (
-        "LongCrawlError: tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards\n"
+        "LongCrawlError: tokenize needs one INPUT and --output-dir, such as longcrawl tokenize raw --output-dir "
+        "shards\n"
     )
 
 
@@ -89,7 +90,7 @@ def test_an_overlap_without_windows_is_refused(typed):
     said = typed["overlap alone"][1]
     assert (said.returncode, said.stderr) == (
         1,
-        "RecipeError: overlap_size needs windows: also set max_length, or leave both out\n",
+        "RecipeError: overlap_size needs windows: also set max_length, or remove both\n",
     )
 
 
@@ -131,7 +132,7 @@ def test_a_source_of_another_kind():
 def test_web_archives_with_html_are_refused(tmp_path, name):
     lc.samples.write_archive(tmp_path / "crawl")
     (tmp_path / "crawl" / "00000.warc.gz").rename(tmp_path / "crawl" / "a.warc.gz")
-    with pytest.raises(SourceError, match=r"\.warc\.gz may have HTML, and tokenize reads texts: extract them in a run"):
+    with pytest.raises(SourceError, match=r"\.warc\.gz may have HTML, but tokenize reads text: extract it in a run"):
         lc.tokenize(tmp_path / "crawl" / name, tmp_path / "out", "trained")
     assert not (tmp_path / "out").exists()
     with pytest.raises(RunError, match="produced no documents"):

@@ -52,7 +52,7 @@ def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
     monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.1)
     url = web_server(tmp_path, failures=99)
     with pytest.raises(
-        NotYetError, match=r"/a: cannot be fetched now \(ClientResponseError: 503.*Type the same command"
+        NotYetError, match=r"/a: cannot be fetched now \(ClientResponseError: 503.*Run the same command"
     ):
         blocks.read_bytes(f"{url}/a")
     with pytest.raises(NotYetError, match="cannot be fetched now"):

@@ -226,7 +226,7 @@ def test_a_value_is_spelled_alike_in_all_formats(tmp_path, values, spelled):
     [
         ({"url_field": "meta.ulr"}, r"'meta.ulr' that url_field names; .*did you mean 'meta.url'\?\); set url_field="),
         ({"date_field": "day"}, "'day' that date_field names; fields of records: text, id, meta.url, late; set date_"),
-        ({"fields": ["lat"]}, r"'lat' that fields names; .*did you mean 'late'\?\); leave it out of fields"),
+        ({"fields": ["lat"]}, r"'lat' that fields names; .*did you mean 'late'\?\); remove it from fields"),
     ],
 )
 def test_a_setting_that_names_a_field_of_no_record_is_an_error(tmp_path, settings, said):
@@ -253,7 +253,7 @@ def test_text_files_have_no_fields(tmp_path):
     (tmp_path / "a.txt").write_text("words")
     source = Text(data_dir=str(tmp_path), text_field="content")
     (part,) = source.splits()["train"]
-    with pytest.raises(SourceError, match="'content' that text_field names; fields of records: none; leave it out of"):
+    with pytest.raises(SourceError, match="'content' that text_field names; fields of records: none; remove it from"):
         _first_checked(source, part, [part])
 
 
@@ -264,7 +264,7 @@ def test_fields_that_cannot_be_columns_are_refused(tmp_path):
     ):
         with pytest.raises(SourceError, match=said):
             Text(data_dir=str(tmp_path), fields=fields)
-    with pytest.raises(SourceError, match="source_from is 'folder': leave one of them out"):
+    with pytest.raises(SourceError, match="source_from is 'folder': remove one of them"):
         Text(data_dir=str(tmp_path), fields=["source"], source_from="folder")
     pq.write_table(pa.table({"text": ["one"], "tags": [["x"]]}), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match=r"has no text in its field 'tags' but list<.*>; leave that out of fields"):

@@ -271,9 +271,9 @@ def test_mistakes_with_binary_columns_are_explained(tmp_path):
         read(data_files=path, file_field="long", max_record_bytes=50)
     with pytest.raises(SourceError, match=r"b.jsonl is not parquet, the only format with fields of bytes"):
         read(data_files=str(tmp_path / "b.jsonl"), file_field="pdf")
-    with pytest.raises(SourceError, match=r"and text_field is 'title': leave one of them out"):
+    with pytest.raises(SourceError, match=r"and text_field is 'title': remove one of them"):
         Text(data_files=path, file_field="pdf", text_field="title")
-    with pytest.raises(SourceError, match=r"and format is 'pdf': leave one of them out"):
+    with pytest.raises(SourceError, match=r"and format is 'pdf': remove one of them"):
         Text(data_files=path, file_field="pdf", format="pdf")
     with pytest.raises(SourceError, match=r"text.fields names 'content', the column of the bytes"):
         Text(data_files=path, file_field="pdf", fields=("content",))
@@ -307,7 +307,7 @@ def test_a_crawl_of_a_dataset_with_a_binary_column(tmp_path):
         (crawl | ReadSizes()).to_parquet(tmp_path / f"{number}")
         found = load_dataset(str(tmp_path / f"{number}"), split="train")
         assert found["text"][:] == [f"{len(body)} bytes" for body in BODIES]
-    with pytest.raises(LongCrawlError, match="the column 'id' has string, not bytes"):
+    with pytest.raises(LongCrawlError, match="column 'id' holds string, not bytes"):
         lc.Crawl(rows, content="id")
     with pytest.raises(LongCrawlError, match=r"no column 'pfd'; they have: .*Set content= to one of them"):
         lc.Crawl(rows, content="pfd")

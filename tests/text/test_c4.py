@@ -440,7 +440,7 @@ def test_slices_chunks_and_no_documents_at_all(kind):
 
 
 def test_what_is_no_text_is_one_sentence(tmp_path):
-    with pytest.raises(StageError, match="c4_quality needs a column 'text' of strings, this one is int64"):
+    with pytest.raises(StageError, match="c4_quality needs a column 'text' of strings, but it is int64"):
         lc.text.C4Quality()(pa.table({"text": [1]}))
     with pytest.raises(StageError, match="does not exist; give the path of a word list"):
         lc.text.C4Quality(bad_words=str(tmp_path / "none.json")).prepare()

@@ -329,7 +329,7 @@ def test_no_threshold_is_no_rule():
         ({"languages": {}}, "{} has min_language_score for no language; give it there, or set min_score"),
         ({"languages": "gopher"}, "'gopher' has min_language_score for no language; give it there, or set min_score"),
         ({"languages": "nothing"}, "there are no thresholds 'nothing'"),
-        ({"max_chars": 0}, "identify_language.max_chars takes a number from 1 on, or null, got 0"),
+        ({"max_chars": 0}, "identify_language.max_chars must be 1 or more, or null, got 0"),
         ({"model": 3}, "IdentifyLanguage.model takes text, got 3"),
         (
             {"unit": "page", "model": "py3langid"},
@@ -500,7 +500,7 @@ def test_it_is_hashed_and_pickled_with_a_mapping(tmp_path, write_model):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"version": 11}, "its format has version 11, this longcrawl reads 12; get it again"),
+        ({"version": 11}, "its format has version 11, but this longcrawl reads 12; get it again"),
         ({"kind": 1}, "has word vectors, but no labels: take a model that fastText trained supervised"),
         ({"word_ngrams": 65}, "it has n-grams of 65 words in 50 buckets"),
         ({"word_ngrams": 2, "ngrams": (0, 0), "buckets": 0}, "it has n-grams of 2 words in 0 buckets"),
@@ -649,7 +649,7 @@ def test_shares_need_languages():
     assert lc.text.language_shares(pa.table({"language": pa.array([], pa.string())})).num_rows == 0
     with pytest.raises(StageError, match="language_shares needs a column 'language'; the documents have: text"):
         lc.text.language_shares(pa.table({"text": ["a"]}))
-    with pytest.raises(StageError, match="language_shares needs a column 'language' of strings, this one is list"):
+    with pytest.raises(StageError, match="language_shares needs a column 'language' of strings, but it is list"):
         lc.text.language_shares(pa.table({"language": [["en"]]}))
 
 

@@ -181,8 +181,8 @@ def test_a_wrong_table_is_refused_with_one_sentence(tmp_path, languages, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("languages: {de: {min_words: 3}}", "has version None, this longcrawl reads 1"),
-        ("version: 2\nlanguages: {de: {min_words: 3}}", "has version 2, this longcrawl reads 1"),
+        ("languages: {de: {min_words: 3}}", "has version None, but this longcrawl reads 1"),
+        ("version: 2\nlanguages: {de: {min_words: 3}}", "has version 2, but this longcrawl reads 1"),
         ("version: 1\nlanguage: {de: {min_words: 3}}", "unknown key 'language'; known: version, languages"),
         ("version: 1", "languages takes a mapping"),
         ("- de", "takes version: 1 and languages"),

@@ -374,7 +374,7 @@ def test_the_ledger_has_kind_and_place_and_never_the_value():
     assert (iban.rule, iban.replaced_by) == ("iban", len("[IBAN]"))
     assert "jo.doe" not in str(crawl.edits.to_pylist()) + str(crawl.why("d0")) + str(crawl.funnel)
     assert "1 edited" in str(crawl.funnel)
-    with pytest.raises(LedgerError, match="replaced characters 12-35 by 7 others"):
+    with pytest.raises(LedgerError, match="replaced characters 12-35 with 7 others"):
         replay(TEXT, crawl.edits)
 
 

@@ -123,7 +123,7 @@ def test_slices_and_no_documents_at_all(kind):
 
 
 def test_what_is_no_text_is_one_sentence():
-    with pytest.raises(StageError, match="needs a column 'text' of strings, this one is int64"):
+    with pytest.raises(StageError, match="needs a column 'text' of strings, but it is int64"):
         lc.text.Signals()(pa.table({"text": [1]}))
     for offsets, content in (([0, 2], b"\xf4\xff"), ([0, 3, 1], b"abc")):
         buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(content)]
@@ -195,9 +195,9 @@ def test_columns_of_ccnet_become_signals():
     ("content", "message"),
     [
         (None, "does not exist"),
-        ("[1]", "holds no lists by language"),
+        ("[1]", "has no lists by language"),
         ("{", "is not valid JSON"),
-        ('{"en": [1]}', "not one of words"),
+        ('{"en": [1]}', "something other than words"),
     ],
 )
 def test_wrong_lists_are_one_sentence(tmp_path, content, message):
@@ -211,12 +211,12 @@ def test_wrong_lists_are_one_sentence(tmp_path, content, message):
 def test_wrong_fields_are_one_sentence(tmp_path):
     with pytest.raises(StageError, match="no line signal 'lines'; known: rps_lines_ending"):
         lc.text.Signals(line_signals=["lines"])
-    with pytest.raises(StageError, match="holds no word list"):
+    with pytest.raises(StageError, match="has no word lists"):
         lc.text.Signals(bad_words=str(tmp_path)).prepare()
     with pytest.raises(StageError, match="path of a fastText model"):
         lc.text.Signals(palm_model=str(tmp_path / "model.bin")).prepare()
     (tmp_path / "domains.json").write_text('{"a": "b"}')
-    with pytest.raises(StageError, match="holds no domain categories"):
+    with pytest.raises(StageError, match="has no domain categories"):
         lc.text.Signals(domain_categories=str(tmp_path / "domains.json")).prepare()
 
 

@@ -111,7 +111,7 @@ def test_a_model_is_not_written_over_another(tmp_path):
     (tmp_path / "m.bin").write_bytes(b"mine")
     with pytest.raises(StageError, match=r"m.bin exists already: name another file"):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), tmp_path / "m.bin")
-    with pytest.raises(StageError, match="is a folder: name a file"):
+    with pytest.raises(StageError, match="is a folder: choose a file"):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), Path(tmp_path))
 
 
@@ -128,5 +128,5 @@ def test_the_command_trains_of_folders_and_prints_what_the_model_is_worth(tmp_pa
     kept = (lc.open("good") | lc.text.FastTextClassifier("m.bin", "good")).data
     assert len(kept["quality"]) == 12
     asked = CliRunner().invoke(app, ["train-classifier", "good", "empty", "--out", "n.bin"])
-    assert re.match(r"'empty' has no documents, by the names of its files: ", str(asked.exception))
+    assert re.match(r"'empty' has no documents, judging by its file names: ", str(asked.exception))
     assert not Path("n.bin").exists()

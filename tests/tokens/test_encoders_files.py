@@ -282,7 +282,7 @@ def test_what_is_no_tokenizer_is_named():
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
-        (lc.dedup.MinHash, r"min_hash.tokenizer: .* set tokenizer= to .*; or set unit='word', which takes none"),
+        (lc.dedup.MinHash, r"min_hash.tokenizer: .* set tokenizer= to .*; or set unit='word', which needs none"),
         (lc.dedup.ExactSubstring, r"exact_substring.tokenizer: .* set tokenizer= to .*; or set unit='character'"),
         (
             lc.tokens.Tokenize,

@@ -173,7 +173,7 @@ def lc_dataset():
     ("settings", "said"),
     [
         ({"mask_first": "after-end-of-text"}, "set end_of_text to its id"),
-        ({"strategy": "best-fit", "pool_size": 4}, "looks at all entries: leave pool_size out"),
+        ({"strategy": "best-fit", "pool_size": 4}, "looks at all entries: remove pool_size"),
         ({"max_length": 0}, "capacities of Packing ascend from 1"),
         ({"padding": -1}, "Packing.padding is a token id, 0 or more, got -1"),
         ({"positions": "none"}, "takes one of 'continuous', 'reset', got 'none'"),

@@ -71,7 +71,7 @@ def test_shuffle_orders_by_key_whatever_the_order_of_documents():
 
 
 def test_shuffle_refuses_two_documents_of_one_name():
-    with pytest.raises(StageError, match="shuffle needs unique ids, 'a' occurs twice"):
+    with pytest.raises(StageError, match="shuffle needs unique ids, but 'a' occurs twice"):
         lc.Crawl(Dataset.from_dict({"id": ["a", "b", "a"]})) | lc.tokens.Shuffle()
 
 

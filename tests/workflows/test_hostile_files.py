@@ -299,7 +299,7 @@ def test_a_protocol_without_its_package_names_what_to_install(protocol, package)
         lambda: lc.loading.Rectangle(named, batch_size=1, context_length=4),
         lambda: lc.loading.Windows(f"{named}.ds", 4),
     ):
-        with pytest.raises(SourceError, match=rf"cannot be reached .* Type: pip install 'longcrawl\[{extra}\]'"):
+        with pytest.raises(SourceError, match=rf"cannot be reached .* Run pip install 'longcrawl\[{extra}\]'"):
             use()
 
 

@@ -70,15 +70,15 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("run nosuch.yaml --out out", r"no recipe nosuch.yaml: check its path, or take one that `longcrawl recipes`"),
+        ("run nosuch.yaml --out out", r"no recipe nosuch.yaml: check its path, or choose one from `longcrawl recipes`"),
         ("run quickstrat --out out", r"or the path of a .yaml file\. Did you mean 'quickstart'\?$"),
-        ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: type `longcrawl init ok.jsonl` for a first recipe"),
+        ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: run `longcrawl init ok.jsonl` to write a recipe"),
         ("stages min_char", r"stage 'min_char' is unknown; did you mean 'min_chars', .*`longcrawl stages` lists"),
         (
             "verify ok.jsonl",
             r"ok.jsonl is not a token shard, whose name ends in .ds, .bin, .npy or .parquet: check the path",
         ),
-        ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
+        ("validate data --curriculum c.yaml", r"no file c.yaml: check the path of the curriculum"),
         ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
         (
             "inspect ok.jsonl",
@@ -90,18 +90,18 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("init fake.jsonl.gz", r"is corrupt: no gzip data; fix it, or name other files$"),
         (
             "init shards",
-            r"shards holds tokens, not texts: trainers read it as it is; longcrawl verify shards checks it$",
+            r"shards holds tokens, not texts: trainers read it directly; longcrawl verify shards checks it$",
         ),
         ("init ok.jsonl --out ok.jsonl/x.yaml", r"x.yaml cannot be written \(.*\): choose another name with --out$"),
         ("lines ok.jsonl --out ok.jsonl", r"ok.jsonl exists already: remove it, or choose another --out$"),
-        ("compose empty.jsonl", r"empty.jsonl has no documents: name others$"),
+        ("compose empty.jsonl", r"empty.jsonl has no documents: choose others$"),
         ("run mine.yaml --out out --dry-run --plan ok.jsonl", r"ok.jsonl is not a plan .*: write it again with"),
         (
             "tokenize ok.jsonl --output-dir o --overlap-probability 2",
             r"needs overlapping windows: also set overlap_size",
         ),
         ("plan mine.yaml --save ok.jsonl", r"ok.jsonl exists already: it is not a plan, name another file$"),
-        ("plan mine.yaml --cores 0", r"--files and --cores take 1 or more, got --cores 0$"),
+        ("plan mine.yaml --cores 0", r"--files and --cores must be 1 or more, got --cores 0$"),
         ("validate . --curriculum .", r". cannot be read as YAML \(Is a directory\): write '- \{duration_tokens: "),
         ("init ok.jsonl --text-field body", r"no field 'body'; its fields: text; .* \(--text-field NAME\)$"),
         pytest.param(
@@ -140,33 +140,36 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda: lc.open(["ok.jsonl"]), r"lc.open takes a name, got \['ok.jsonl'\]: .*lc.open\('text', data_files="),
+        (lambda: lc.open(["ok.jsonl"]), r"lc\.open needs a name, got \['ok.jsonl'\]: .*lc.open\('text', data_files="),
         (
             lambda: lc.open(Path("ok.jsonl"), split="validation"),
             r'^Unknown split "validation"\. Should .* Set split to one',
         ),
         (lambda: lc.open("nosuch://b/x.jsonl"), r"cannot be reached .*Install the package of its protocol"),
-        (lambda: lc.run({"longcrawl": 1}, "out"), "a recipe is a name or the path of a file, got a mapping: write it"),
-        (lambda: lc.run("quickstart", "out", num_proc=0), "num_proc is 0: take 1 or more processes"),
-        (lambda: lc.run("quickstart", "out", engine="spark"), "engine takes an object such as lc.engines.Spark"),
+        (lambda: lc.run({"longcrawl": 1}, "out"), "a recipe must be a name or a path, got a mapping: write it"),
+        (lambda: lc.run("quickstart", "out", num_proc=0), "num_proc is 0: set it to 1 or more"),
+        (lambda: lc.run("quickstart", "out", engine="spark"), "engine must be an object such as lc.engines.Spark"),
         (
             lambda: lc.loading.Packed("hf://datasets/a/b"),
-            "Packed reads folders of this machine, so download it first",
+            "Packed reads local folders: download it first",
         ),
-        (lambda: lc.loading.ComposedBatches("s3://a/b", 64), "bucketed datasets are read from folders of this machine"),
-        (lambda: lc.loading.Packed("ok.jsonl"), "ok.jsonl is a file: name its folder, or read texts with lc.loading"),
+        (lambda: lc.loading.ComposedBatches("s3://a/b", 64), "bucketed datasets are read from local folders"),
+        (lambda: lc.loading.Packed("ok.jsonl"), "ok.jsonl is a file: choose its folder, or read texts with lc.loading"),
         (
             lambda: lc.Crawl([{"content": "x"}]) | lc.text.MinWords(1),
-            r"Name the one that has the texts: lc.Crawl\(data",
+            r"Choose the one that holds the text: lc.Crawl\(data",
         ),
-        (lambda: lc.Crawl([{"text": "x"}]) | lc.text.ExtractText(), "'html'; .*The source warc has it; texts need no"),
+        (
+            lambda: lc.Crawl([{"text": "x"}]) | lc.text.ExtractText(),
+            "'html'; .*The source warc sets it; plain texts need no",
+        ),
         (
             lambda: lc.Crawl(["a\ud800b"]),
-            r"documents of list make no table \(.*surrogates.*\): give columns, each of one",
+            r"documents of list cannot be converted to a table \(.*surrogates.*\): give columns, each of one",
         ),
         (
             lambda: lc.Crawl([{"text": 1}]) | lc.text.MinChars(2),
-            "min_chars needs a column 'text' of strings, this one is",
+            "min_chars needs a column 'text' of strings, but it is",
         ),
         (
             lambda: lc.Crawl([{"id": "a", "tokens": [1]}]) | lc.text.MinChars(2),
@@ -176,7 +179,7 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
             lambda: lc.text.Language(keep=(False, "en")),
             r"takes a list such as \[a, b\], got \(False, 'en'\); quote 'no', 'on' and the like, which YAML reads as",
         ),
-        (lambda: lc.Crawl([{"text": "x"}]) | lc.text.MinWords, r"takes a stage such as lc.text.MinWords\(16_000\)"),
+        (lambda: lc.Crawl([{"text": "x"}]) | lc.text.MinWords, r"expected a stage such as lc.text.MinWords\(16_000\)"),
     ],
 )
 def test_what_is_wrong_in_a_call(mistake, sentence, folder):

@@ -182,7 +182,7 @@ def test_a_key_that_is_replaced_while_it_is_read_is_not_mixed(store):
     with files.opened(store.url("a.bin"), 100) as file:
         assert file.read(100) == b"a" * 100
         store.put("a.bin", b"b" * 1_000)
-        with pytest.raises(NotYetError, match=r"a\.bin was replaced while it was read\. Type the same command again"):
+        with pytest.raises(NotYetError, match=r"a\.bin was replaced while it was read\. Run the same command again"):
             file.read(100)
 
 
@@ -264,7 +264,7 @@ def test_a_refused_connection_is_not_yet(store, monkeypatch):
         port = free.getsockname()[1]
     options = {"endpoint_url": f"http://127.0.0.1:{port}", "config_kwargs": {"retries": {"max_attempts": 0}}}
     options |= {"client_kwargs": {"region_name": "us-east-1"}}
-    with pytest.raises(NotYetError, match=r"s3://.*: cannot be fetched now .*127.0.0.1.*Check the endpoint, or type"):
+    with pytest.raises(NotYetError, match=r"s3://.*: cannot be fetched now .*127.0.0.1.*Check the endpoint, or run"):
         train(data_files=store.url("*.jsonl"), storage_options=options)
 
 

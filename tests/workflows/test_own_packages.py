@@ -239,13 +239,14 @@ def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_p
     run, card = tmp_path / "run", tmp_path / "site" / "my_poems" / "card.md"
     asked = type_command("run", recipe, "--out", run, "--dry-run")
     assert asked.stderr.startswith(
-        f"StageError: output 'json-lines' has no {card}: write in it how to load the dataset"
+        f"StageError: output 'json-lines' has no {card}: explain there how to load the dataset"
     )
     assert (asked.returncode, asked.stderr.count("\n"), run.exists()) == (1, 1, False)
     card.write_text(CARD)
     assert type_command("run", recipe, "--out", run).returncode == 0
     assert type_command("why", run, "a").stderr == (
-        f"LedgerError: {run / 'json-lines'} records no ids of kept documents: write ids() of JsonLinesResult, or ask "
+        f"LedgerError: {run / 'json-lines'} records no ids of kept documents: implement ids() of JsonLinesResult, "
+        "or ask "
         "for a removed document\n"
     )
     texts_alone = 'format="json").replace_schema(__import__("pyarrow").schema([("text", "string")]))'
@@ -275,7 +276,10 @@ def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp
     assert "\nmin_words            " in listed.stdout
     assert listed.stderr.splitlines() == [
         f"stage 'gone' cannot be loaded ({GONE}): repair or uninstall my-poems 1.0",
-        "stage 'min_words' of my-poems 1.0 is not used, as longcrawl.text.filters:MinWords has this name: rename it",
+        (
+            "stage 'min_words' of my-poems 1.0 is not used, since longcrawl.text.filters:MinWords has the same name: "
+            "rename it"
+        ),
     ]
     for name in ("only_poems", "my_poems.stages:OnlyPoems"):
         assert type_command("stages", name).stdout.splitlines() == [

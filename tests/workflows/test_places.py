@@ -214,7 +214,7 @@ def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(st
     assert store.files("run") == files_of(tmp_path / "local")
     assert (lc.push(far, "me/far", "private").send, lc.verify(far).problems) == ({}, ())
     monkeypatch.setattr(questions, "FETCHED", 1)
-    with pytest.raises(RunError, match=rf"^{far}: [\d,]+ bytes would be fetched for this: copy the run to a folder"):
+    with pytest.raises(RunError, match=rf"^{far}: [\d,]+ bytes would be downloaded for this: copy the run to a folder"):
         lc.inspect(far)
 
 
@@ -239,7 +239,7 @@ def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, h
     with pytest.raises(SourceError, match="the server has no bucket 'me/nothing'"):
         lc.run(recipe, "hf://buckets/me/nothing/run")
     for url in ("hf://datasets/me/it", "s3://"):
-        with pytest.raises(RunError, match=rf"^a run is not written to {url.rstrip('/')}.* choose .* hf://buckets/"):
+        with pytest.raises(RunError, match=rf"^a run cannot be written to {url.rstrip('/')}.* choose .* hf://buckets/"):
             lc.run(recipe, url)
 
 
@@ -336,7 +336,7 @@ def test_one_of_two_commands_keeps_the_lock_of_a_bucket_which_both_may_create(bu
             hold.hold_alone(other / "work").__enter__()
         late = threading.Timer(0.5, lambda: files.overwrite(one / "work" / "lock", '{"owner": "other"}'))
         late.start()
-        with pytest.raises(RunError, match="another process has begun to work in hf"), hold.hold_alone(one / "work"):
+        with pytest.raises(RunError, match="another process has started work in hf"), hold.hold_alone(one / "work"):
             pass
         late.join()
 
@@ -412,7 +412,7 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
     pause = time.sleep
     monkeypatch.setattr(time, "sleep", lose)
     taken = hold.hold_alone(lock.parent)
-    with pytest.raises(RunError, match="another process has begun to work in s3://"), taken:
+    with pytest.raises(RunError, match="another process has started work in s3://"), taken:
         pass
 
 
@@ -423,7 +423,11 @@ def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch
     recipe, url = write_recipe(tmp_path, **BRIEF), store.url("run")
     with pytest.raises(SourceError, match=r"^s3://no-such-bucket/run/\S+: the server has no bucket 'no-such-bucket'"):
         lc.run(recipe, "s3://no-such-bucket/run")
-    with pytest.raises(RunError, match=rf"^--engine shared needs a folder that all machines see, not {url}: choose"):
+    with pytest.raises(
+        RunError,
+        match=rf"^--engine shared needs a shared folder, not {url}: set --out to a "
+        r"folder that all machines see, or choose",
+    ):
         lc.run(recipe, url, engine=Shared())
     store.answers = itertools.repeat("403 AccessDenied")
     with pytest.raises(
@@ -439,7 +443,7 @@ def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch
     lc.run(recipe, tmp_path / "local")
     assert store.files("run") == files_of(tmp_path / "local")
     monkeypatch.setenv(files.PLACES, str(recipe))
-    with pytest.raises(RunError, match=rf"takes no local copies of {url} .*set LONGCRAWL_PLACES=FOLDER$"):
+    with pytest.raises(RunError, match=rf"cannot hold local copies of {url} .*set LONGCRAWL_PLACES=FOLDER$"):
         lc.run(recipe, url)
 
 

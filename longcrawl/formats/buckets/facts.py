@@ -219,7 +219,7 @@ def _measure(changes: Changes, path: str, sizes: Sequence[int], tables: Sequence
         of_split = [composition_of(each) for each in described["domains"] if each["split"] == split]
         found = combine(of_split, label)
     if split == "train" and not found.samples:
-        raise FormatError("no sample to train on would be left: run the recipe again without the documents")
+        raise FormatError("no samples would remain to train on: run the recipe again without the documents")
     described["splits"][split] = composition_numbers(found)
 
 
@@ -475,7 +475,7 @@ class ComposedResult(Result):
         buckets = [each for each in opened.buckets if each.split == split]
         if not buckets:
             known = ", ".join(dict.fromkeys(each.split for each in opened.buckets))
-            raise FormatError(f"{folder} has no split {split!r}; there is: {known}")
+            raise FormatError(f"{folder} has no split {split!r}; known: {known}")
         if not 0 <= row < (total := sum(map(len, buckets))):
             raise FormatError(f"{folder} split {split!r} has samples 0 to {total - 1:,}, not {row}")
         ends = np.cumsum([*map(len, buckets)])
@@ -506,7 +506,9 @@ class ComposedResult(Result):
         """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
         described = spec.read_description(folder)
         if not isinstance(settings, ComposedOutput):
-            raise FormatError(f"{folder} is not of the output composed: run its recipe again without the documents")
+            raise FormatError(
+                f"{folder} was not written by the output composed: run its recipe again without the documents"
+            )
         layouts = {}
         if described["stored_as"] == "zarr":
             about = (described["dtype"], described["end_of_text"])

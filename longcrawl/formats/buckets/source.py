@@ -100,7 +100,7 @@ class ComposedSamples(Source):
         if not chosen:
             known = ", ".join(each.path for each in self._dataset.buckets if len(each)) or "none"
             raise SourceError(
-                f"{self._dataset.path} has no samples of capacity {self.capacity} and domain {self.domain}; buckets "
+                f"{self._dataset.path} has no samples with capacity {self.capacity} and domain {self.domain}; buckets "
                 f"with samples: {known}"
             )
         return chosen

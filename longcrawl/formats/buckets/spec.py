@@ -187,22 +187,22 @@ class Composed:
                 return each
         names = [*((each.split, each.domain, each.capacity) for each in self.buckets), (split, domain, capacity)]
         *known, asked = ("/".join(str(part) for part in each if part != "") for each in names)
-        raise FormatError(f"{self.path} has no bucket {asked}; there is: {', '.join(known)}")
+        raise FormatError(f"{self.path} has no bucket {asked}; known: {', '.join(known)}")
 
 
 def open_composed(path: str | os.PathLike[str]) -> Composed:
     """Open the composed dataset in a folder, or in ``composed/`` in the folder of a finished run."""
     if is_url(str(path)):
-        raise FormatError(f"{path}: bucketed datasets are read from folders of this machine, so download it first")
+        raise FormatError(f"{path}: bucketed datasets are read from local folders: download it first")
     folder = Path(path)
     if folder.is_file():
-        raise FormatError(f"{folder} is a file, and a composed dataset is a folder: give {folder.parent}")
+        raise FormatError(f"{folder} is a file, but a composed dataset is a folder: give {folder.parent}")
     if not (folder / DESCRIPTION).exists() and (folder / "composed" / DESCRIPTION).exists():
         folder = folder / "composed"
     described = read_description(folder)
     if not structured.is_sealed(folder / DESCRIPTION, described):
         raise CorruptionError(
-            f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it again, or "
+            f"{folder / DESCRIPTION} has been changed: the SHA-256 that it records differs; copy it again, or "
             "build the dataset again"
         )
     shared = {name: described[name] for name in ("end_of_text", "dtype", "stored_as")}
@@ -244,7 +244,7 @@ def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
     lengths = np.diff(ends[bounds])
     whole = bounds[0] == 0 and bounds[-1] == len(owners) and (np.diff(owners) >= 0).all()
     if not (whole and (sizes > 0).all() and (lengths > 0).all() and (lengths <= bucket.capacity).all()):
-        raise CorruptionError(f"{file} has other pieces than its samples; longcrawl verify shows what is wrong")
+        raise CorruptionError(f"{file} has pieces that do not match its samples; longcrawl verify shows what is wrong")
     return _FilePieces(bounds, sizes, lengths)
 
 
@@ -287,7 +287,7 @@ class _ShardReader:
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
         shard, (tokens, flags, ends) = self._open(number)
         if len(ends) != len(pieces.lengths):
-            raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")
+            raise self._wrong(number, f"{len(ends):,} entries, but its pieces have {len(pieces.lengths):,}")
         starts = np.where(samples > 0, ends[samples - 1], 0).astype(np.int64)
         wrong = np.flatnonzero(ends[samples] - starts != pieces.lengths[samples])
         if len(wrong):

@@ -352,7 +352,7 @@ OF_STRATEGY = {
 """Settings that only these strategies have."""
 CHUNK_TOKENS = 16_384
 """Most tokens in an inner chunk, unless one sample has more."""
-NO_WINDOWS = "composed cuts documents by its own plan: leave the stage windows out, which would cut them before"
+NO_WINDOWS = "composed cuts documents by its own plan: remove the stage windows, which would cut them before"
 Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 
 
@@ -420,8 +420,8 @@ class ComposedOutput(TokenOutput):
         self.chosen()
         if self.padded_domains and (self.strategy != "interleaved" or self.domains is None):
             raise StageError(
-                "composed.padded_domains are for strategy interleaved: set composed.strategy to interleaved and "
-                "composed.domains to a column, or leave padded_domains out"
+                "composed.padded_domains needs strategy interleaved: set composed.strategy to interleaved and "
+                "composed.domains to a column, or remove padded_domains"
             )
 
     def chosen(self, domain: str | None = None) -> Strategy:
@@ -462,7 +462,7 @@ class ComposedOutput(TokenOutput):
         related = next((stage.name for stage in stages if stage.relates), None)
         if related is not None and self.planner not in KEEP_ORDER:
             raise StageError(
-                f"composed.planner {self.planner!r} would part the documents that {related} puts together: set "
+                f"composed.planner {self.planner!r} would separate the documents that {related} puts together: set "
                 f"composed.planner to {' or '.join(KEEP_ORDER)}"
             )
         return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
@@ -525,7 +525,7 @@ class ComposedWriter(TokenWriter):
         by_domain = self.settings.domains is not None
         stretches, schema = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
         if not any(each.sizes.any() for each in stretches):
-            raise FormatError("there is no token to write: all documents are empty or were removed before the output")
+            raise FormatError("no tokens to write: every document is empty or was removed before the output")
         masked = any(each["masked"] for each in order.spilled_json(spill, parts, ".facts"))
         facts = TokenFacts(str(schema.field(TOKENS).type.value_type), masked)
         seed, plans = self.settings.seed, list[PlannedSplit]()
@@ -548,7 +548,7 @@ class ComposedWriter(TokenWriter):
         strategy = self.settings.chosen()
         if not any(each.composition.samples for each in plans if each.split == "train"):
             raise FormatError(
-                "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
+                "no samples to train on: every document is empty, held out, or dropped as shorter than the "
                 f"smallest capacity of {strategy.label}, {strategy.capacities[0]:,}"
             )
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))

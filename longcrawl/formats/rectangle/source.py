@@ -31,7 +31,7 @@ def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[st
         return None
     if not is_url(rows):
         check_undamaged([Path(rows)])
-    fix = "copy it back, or build the rectangle again"
+    fix = "restore it, or build the rectangle again"
     with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
         table = pq.ParquetFile(file, page_checksum_verification=True)
         ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])

@@ -169,9 +169,9 @@ def _parse_v2(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
 def _parse_v3(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
     grid, naming, codecs = metadata["chunk_grid"], metadata["chunk_key_encoding"], metadata["codecs"]
     if grid["name"] != "regular":
-        raise FormatError(f"{where}: a chunk grid {grid['name']!r} cannot be read, only 'regular'")
+        raise FormatError(f"{where}: a chunk grid {grid['name']!r} cannot be read; only 'regular' can")
     if naming["name"] not in ("default", "v2"):
-        raise FormatError(f"{where}: chunk names {naming['name']!r} are unknown, only 'default' and 'v2' can be read")
+        raise FormatError(f"{where}: chunk names {naming['name']!r} cannot be read; only 'default' and 'v2' can")
     separator = naming.get("configuration", {}).get("separator", "/" if naming["name"] == "default" else ".")
     file_shape = chunks = _pair(grid["configuration"]["chunk_shape"], where)
     indirect = "storage transformers" if metadata.get("storage_transformers") else None
@@ -272,10 +272,10 @@ def _big_endian(codec: Mapping[str, Any]) -> bool:
 def _pair(numbers: Any, where: str) -> Pair:
     if len(numbers) != 2:
         raise FormatError(
-            f"{where}: a rectangle is two-dimensional (documents, tokens), this array has shape {tuple(numbers)}"
+            f"{where}: a rectangle is two-dimensional (documents, tokens), but this array has shape {tuple(numbers)}"
         )
     if not all(type(number) is int for number in numbers):
-        raise _wrong(where, f"has {numbers!r} where two whole numbers are due")
+        raise _wrong(where, f"has {numbers!r} where two whole numbers are expected")
     return numbers[0], numbers[1]
 
 
@@ -295,7 +295,7 @@ def _fill_value(value: Any, dtype: "np.dtype[Any]", where: str) -> int:
 def _dtype(name: Any, where: str) -> "np.dtype[Any]":
     dtype: np.dtype[Any] = np.dtype(name)
     if dtype != np.bool_ and (dtype.kind != "u" or dtype.itemsize not in (2, 4)):
-        raise FormatError(f"{where}: token ids are uint16 or uint32, this array has {dtype}")
+        raise FormatError(f"{where}: token ids must be uint16 or uint32, but this array has {dtype}")
     return dtype.newbyteorder("=")
 
 
@@ -385,7 +385,7 @@ class Folder:
         try:
             listed: Iterable[str] = ask(where, partial(files.find, path))
         except (FileNotFoundError, NotYetError) as unlisted:
-            raise FormatError(f"{where} cannot be listed, to see what is there: copy it here first") from unlisted
+            raise FormatError(f"{where} cannot be listed: copy it to this machine first") from unlisted
         return {file.removeprefix(path).lstrip("/") for file in listed}
 
 
@@ -717,7 +717,9 @@ def open_split(
     """
     array = _open(os.fspath(path), split, engine, on_missing_chunks)
     if array.dtype == np.bool_:
-        raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
+        raise FormatError(
+            f"{array.root}/{array.name}: token ids must be uint16 or uint32, but this array has {array.dtype}"
+        )
     return _with_whole_bands(array) if on_missing_chunks == "skip" else array
 
 
@@ -779,7 +781,7 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         parent, _, name = folder.root.rpartition("/")
         parent = parent or ("/" if folder.root.startswith("/") else ".")
         if split not in ("train", name.removesuffix(".zarr")):
-            raise FormatError(f"{path} is one array, and not that of {split!r}: open the folder {parent}")
+            raise FormatError(f"{path} is one array, not the one of {split!r}: open the folder {parent}")
         return _open(parent, name, engine, on_missing_chunks)
     name, metadata = found
     layout = parse_layout(metadata, f"{folder.root}/{name}")
@@ -818,18 +820,16 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
         return None
     names = folder.names()
     if names is None:
-        raise FormatError(
-            f"there is no rectangle at {folder.root}, which does not exist or cannot be listed; check the path"
-        )
+        raise FormatError(f"no rectangle at {folder.root}: it does not exist or cannot be listed; check the path")
     found = ", ".join(repr(name) for name in names[:8]) or "nothing"
     if other := next(
         (name for name in RESULTS if f"{name}.json" in names and RESULTS[name].feed not in ("", "rectangle")), None
     ):
         feed = RESULTS[other].feed
         reads = {"buckets": "ComposedBatches"}.get(feed, feed.capitalize())
-        raise FormatError(f"{folder.root} is of the format {other!r}, not a rectangle; open it by lc.loading.{reads}")
+        raise FormatError(f"{folder.root} has format {other!r}, not rectangle: open it with lc.loading.{reads}")
     inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
-    raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
+    raise FormatError(f"{folder.root} has no split {split!r}; known: {found}{inside}")
 
 
 def _count(root: str, attributes: Mapping[str, Any], name: str, default: T, kind: str, least: int) -> int | T:
@@ -843,7 +843,7 @@ def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[
     text = folder.read(name)
     if text is None:
         if name in checksums:
-            raise CorruptionError(f"{folder.root}/{name} is missing, which was written with this dataset; copy it back")
+            raise CorruptionError(f"{folder.root}/{name} is missing, which was written with this dataset; restore it")
         return None
     if name in checksums and hashlib.sha256(text).hexdigest() != checksums[name]:
         raise CorruptionError(
@@ -852,5 +852,5 @@ def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[
     with unreadable(f"{folder.root}/{name}", FormatError, "it must be JSON; fetch this file again"):
         value = load_json(text)
     if not isinstance(value, dict):
-        raise FormatError(f"{folder.root}/{name} holds no JSON object; fetch this file again")
+        raise FormatError(f"{folder.root}/{name} is not a JSON object; fetch this file again")
     return value

@@ -150,15 +150,14 @@ def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Tab
     tokens = column(table, TOKENS, "a rectangle")
     if getattr(tokens.type, "value_type", None) not in (pa.uint16(), pa.uint32()):
         raise StageError(
-            f"a rectangle takes tokens of type uint16 or uint32, these are {tokens.type}: cast the column, or use "
-            "tokenize"
+            f"a rectangle needs uint16 or uint32 tokens, got {tokens.type}: cast the column, or use tokenize"
         )
     lengths = pc.fill_null(pc.list_value_length(tokens), 0)
     wrong = pc.index(pc.not_equal(lengths, context_length), True).as_py()
     if wrong >= 0:
         name = table["id"][wrong].as_py() if "id" in table.column_names else f"document {wrong}"
         raise FormatError(
-            f"{name} has {lengths[wrong].as_py():,} tokens, a row holds {context_length:,}: "
+            f"{name} has {lengths[wrong].as_py():,} tokens, but a row holds {context_length:,}: "
             f"put min_tokens: {{n: {context_length}}} and truncate: {{n: {context_length}}} before the rectangle"
         )
     columns = {TOKENS: tokens}
@@ -231,11 +230,11 @@ class RectangleOutput(TokenOutput):
         length = self.context_length or cut
         if length is None:
             raise StageError(
-                "a rectangle needs rows of one length: add truncate: {n: 65536}, or set rectangle.context_length"
+                "a rectangle needs rows of equal length: add truncate: {n: 65536}, or set rectangle.context_length"
             )
         if cut not in (None, length):
             raise StageError(
-                f"rectangle.context_length {length:,} and truncate.n {cut:,} differ: leave context_length out"
+                f"rectangle.context_length {length:,} and truncate.n {cut:,} differ: remove context_length"
             )
         tokenize = self.find_tokenize(stages)
         return RectangleWriter(
@@ -267,8 +266,8 @@ class RectangleWriter(TokenWriter):
         dtype = str(schema.field(TOKENS).type.value_type)
         if self._end_of_text() > np.iinfo(dtype).max:
             raise FormatError(
-                f"end of text is {self._end_of_text():,}, which the tokens, {dtype}, cannot hold: "
-                "set rectangle.end_of_text lower, or tokenize.dtype to uint32"
+                f"end of text is {self._end_of_text():,}, which {dtype} tokens cannot hold: lower "
+                "rectangle.end_of_text, or set tokenize.dtype to uint32"
             )
         layouts = self._layouts(dtype, masked=masked)
         splits = order.split_rows(self.settings.heldout, rows)
@@ -384,7 +383,7 @@ class _Split:
 
     def __init__(self, changes: Changes, name: str, table: pa.Table, gone: Longs) -> None:
         if len(gone) == table.num_rows:
-            raise FormatError(f"all rows of the split {name!r} would be gone: run the recipe again without them")
+            raise FormatError(f"no rows of the split {name!r} would remain: run the recipe again without them")
         self.changes, self.name, self.table, self.gone = changes, name, table, gone
         self.ids = [str(each).encode("utf-8", "surrogatepass") for each in table["id"].to_pylist()]
         self.source = filled_holes(len(self.ids), gone)  # the old number of each new row
@@ -614,7 +613,7 @@ class RectangleResult(outputs.Result):
         if (folder / spec.DESCRIPTION).exists():
             described = spec.read_description(folder)
             if not is_sealed(folder / spec.DESCRIPTION, described):
-                problems = [f"{spec.DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
+                problems = [f"{spec.DESCRIPTION} has been changed: the SHA-256 that it records differs"]
             else:
                 problems = [*verify_files(folder, described["files"]), *_wrong_shapes(folder, described)]
             return Verification(
@@ -633,7 +632,7 @@ class RectangleResult(outputs.Result):
         """Return shape, codec and compression ratio, and one row as text, rolled back."""
         name = next((name for name in (split, f"{split}.zarr") if name in _arrays(folder)), None)
         if name is None:
-            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(_arrays(folder)) or 'nothing'}")
+            raise FormatError(f"{folder} has no split {split!r}; known: {', '.join(_arrays(folder)) or 'nothing'}")
         opened = spec.open_split(folder, split)
         if not 0 <= row < opened.shape[0]:
             raise FormatError(f"{folder} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
@@ -763,5 +762,5 @@ def _decode(folder: Path, tokens: Any) -> str | None:
     except ValueError as broken:
         raise CorruptionError(
             f"a row of {folder} is not JSON-escaped from its start, so its rows table is not its own: {broken}; "
-            f"type longcrawl verify {folder}"
+            f"run longcrawl verify {folder}"
         ) from broken

@@ -55,7 +55,7 @@ class ZarrReader(ChunkReader):
                     raise self.missing(place) from failed
                 raise
             raise SourceError(
-                f"{file} cannot be read ({reason_of(failed)}): check the disk and go on from the last state"
+                f"{file} cannot be read ({reason_of(failed)}): check the disk and resume from the last state"
             ) from failed
 
     def _decoded(self, place: Pair) -> Tokens:

@@ -169,7 +169,7 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         side, _, name = path.partition(".")
         if side not in given or not name or not equals:
             raise FormatError(
-                f"--set takes reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c, got {override!r}"
+                f"--set needs reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c, got {override!r}"
             )
         try:
             given[side][name] = load_yaml(text)
@@ -195,9 +195,7 @@ def _end_of_text(around: tuple[Path, Mapping[str, Any]] | None, given: int | Non
     folder, described = around or (None, {})
     recorded: int | None = described.get("end_of_text")
     if None not in (recorded, given) and recorded != given:
-        raise FormatError(
-            f"end_of_text is {given} and {folder} records {recorded}: leave end_of_text out (--end-of-text)"
-        )
+        raise FormatError(f"end_of_text is {given} and {folder} records {recorded}: remove end_of_text (--end-of-text)")
     return given if recorded is None else recorded
 
 
@@ -218,7 +216,7 @@ def _pairs(
     fitting = [name for name in FORMATS.loaded() if str(target).endswith(FORMATS[name].suffix)]
     if to is None and len(fitting) != 1:
         raise FormatError(
-            f"the format of {target} is not clear from its suffix: type --to FORMAT, with one of "
+            f"the format of {target} is not clear from its suffix: add --to FORMAT, with one of "
             f"{', '.join(fitting or FORMATS.loaded())}"
         )
     into = find_format(target, to or fitting[0])
@@ -235,7 +233,7 @@ def _pairs(
         own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}
         written = into.shard_files(other)
         if own & {file.resolve() for file in written}:
-            raise FormatError(f"{other} would be written over the shard that is read: give another name or folder")
+            raise FormatError(f"{other} would overwrite the shard being read: choose another name or folder")
         for file in (*written, checksums_beside(written[0])):
             with writing(file, FormatError, _ELSEWHERE):
                 check_target(file, FormatError, f"remove it, or {_ELSEWHERE}")

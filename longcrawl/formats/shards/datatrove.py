@@ -56,7 +56,7 @@ class Datatrove(ShardFormat):
         """Write tokens, ends, loss mask and, with the name of a tokenizer, ``.metadata``."""
         if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
             raise FormatError(
-                f"tokenizer {tokenizer!r} has a sign that .metadata cannot hold: leave | and line ends out"
+                f"tokenizer {tokenizer!r} has a character that .metadata cannot hold: remove | and line breaks"
             )
         tokens, ends = files.open(SUFFIX), files.open(SUFFIX + INDEX)
         flags = files.open(SUFFIX + LOSS) if LOSS_MASK in stream.has else None

@@ -59,7 +59,9 @@ class BinAndIdx(ShardFormat):
         """Return the two files of a shard; raise FormatError for the suffix of another format."""
         file = shard.local_path(path)
         if file.suffix in OTHER_SUFFIXES:
-            raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
+            raise FormatError(
+                f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX} or .idx, or in neither"
+            )
         stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
         return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 
@@ -129,7 +131,7 @@ def read_index_header(index: Path, header: struct.Struct, magic: bytes, at: int,
     _, version, *numbers = header.unpack(head)
     if version != VERSION:
         raise FormatError(
-            f"{index} is of version {version:,} at byte {at}, this longcrawl reads {VERSION}: upgrade longcrawl"
+            f"{index} has version {version:,} at byte {at}, but this longcrawl reads {VERSION}: upgrade longcrawl"
         )
     return tuple(numbers)
 
@@ -160,9 +162,11 @@ def _read_header(index: Path) -> tuple[int, int]:
 
 def _header(stream: DocumentStream, data: Path) -> bytes:
     if stream.documents > MOST_ENTRIES:
-        raise FormatError(f"{data} would have {stream.documents:,} documents, an index counts {MOST_ENTRIES:,}: cut it")
+        raise FormatError(
+            f"{data} would have {stream.documents:,} documents, but an index holds {MOST_ENTRIES:,}: split it"
+        )
     if stream.documents and not stream.tokens:
-        raise FormatError(f"{data} would have documents and no token, which GPT-Simple cannot map: leave it out")
+        raise FormatError(f"{data} would have documents without tokens, which GPT-Simple cannot map: exclude it")
     return HEADER.pack(MAGIC, VERSION, stream.token_type.itemsize, stream.documents)
 
 
@@ -173,6 +177,6 @@ def _overlaps(batch: Documents, documents: int) -> npt.NDArray[np.int64]:
         number = int(np.argmax(batch.overlaps > MOST_OVERLAP))
         raise FormatError(
             f"document {documents - len(batch.lengths) + number:,} has an overlap of {int(batch.overlaps[number]):,} "
-            f"tokens, GPT-Simple's index holds {MOST_OVERLAP:,}: make overlap_size smaller"
+            f"tokens, but GPT-Simple's index holds {MOST_OVERLAP:,}: lower overlap_size"
         )
     return batch.overlaps

@@ -106,7 +106,7 @@ class Levanter(ShardFormat):
             write_array(tokens, batch.tokens, kind)
             write_array(ends, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.int64)
         if not stream.tokens:
-            raise FormatError(f"{files.path} would have no token, which Levanter cannot read: leave it out")
+            raise FormatError(f"{files.path} would have no tokens, which Levanter cannot read: exclude it")
         write_array(offsets, np.array([stream.documents]), np.int64)
         append_spool(offsets, ends)
         for file, count, each, name in (

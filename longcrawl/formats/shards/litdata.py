@@ -83,7 +83,9 @@ class Litdata(ShardFormat):
         parts = [_read_index(cls.shard_files(file)[1]) for file in shards]
         for file, part in zip(shards, parts, strict=True):
             if part["config"] != parts[0]["config"]:
-                raise FormatError(f"{file} has other tokens than {shards[0]}, and litdata reads one type: set dtype")
+                raise FormatError(
+                    f"{file} and {shards[0]} have tokens of different types, but litdata reads one: set dtype"
+                )
         return _index([chunk for part in parts for chunk in part["chunks"]], parts[0]["config"] if parts else {})
 
     @classmethod
@@ -96,7 +98,7 @@ class Litdata(ShardFormat):
             write_array(numbers, batch.tokens, kind)
             lengths.append(batch.lengths)
         if not stream.tokens:
-            raise FormatError(f"{files.path} would have no token, and litdata cannot map an empty file: leave it out")
+            raise FormatError(f"{files.path} would have no tokens, and litdata cannot map an empty file: exclude it")
         starts = _first_byte(stream.documents) + kind.itemsize * np.cumsum(np.concatenate(lengths))
         write_starts(chunk, starts, files.path, "litdata")
         append_spool(chunk, numbers)

@@ -167,7 +167,7 @@ def _check_lengths(batch: Documents, first: int) -> None:
     empty = np.flatnonzero(batch.lengths == 0)
     if len(empty):
         raise FormatError(
-            f"document {first + int(empty[0]):,} has no token, and MDS stores no empty array: leave it out"
+            f"document {first + int(empty[0]):,} has no tokens, and MDS cannot store an empty array: exclude it"
         )
 
 

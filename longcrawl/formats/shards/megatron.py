@@ -82,7 +82,7 @@ class Megatron(BinAndIdx):
         for first in range(0, stream.documents + 1, BLOCK):
             write_array(index, np.arange(first, min(first + BLOCK, stream.documents + 1)), np.int64)
         if not stream.tokens:
-            raise FormatError(f"{files.path} would have no token, and Megatron cannot map an empty file: leave it out")
+            raise FormatError(f"{files.path} would have no tokens, and Megatron cannot map an empty file: exclude it")
         index.seek(0)
         index.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
 
@@ -159,7 +159,7 @@ def _check_sizes(batch: Documents, first: int) -> None:
     if len(batch.lengths) and batch.lengths.max() > MOST_INT32:
         number = int(np.argmax(batch.lengths))
         raise FormatError(
-            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, Megatron counts {MOST_INT32:,}: "
-            "cut it"
+            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, but Megatron counts up to "
+            f"{MOST_INT32:,}: split it"
         )
     check_int32(batch, "Megatron")

@@ -111,13 +111,13 @@ class NanoGpt(ShardFormat):
         found = None if header == "none" else _read_header(file)
         if found is None and header == "llm.c":
             raise CorruptionError(
-                f"{file} does not begin with the header of llm.c: open it with header='none', or type --set "
+                f"{file} does not begin with the header of llm.c: open it with header='none', or add --set "
                 "reading.header=none"
             )
         width = found[0] if found else token_size or 2
         if token_size not in (None, width):
             raise FormatError(
-                f"{file} records in its header that a token has {width} bytes, not {token_size}: leave token_size out"
+                f"{file} records in its header that a token has {width} bytes, not {token_size}: remove token_size"
             )
         first_byte = HEADER_BYTES if found else 0
         if found:
@@ -222,6 +222,8 @@ def _reject_unknown_header(file: Path, head: bytes) -> None:
 
 def _header(stream: DocumentStream, file: Path) -> bytes:
     if stream.tokens > MOST:
-        raise FormatError(f"{file} would have {stream.tokens:,} tokens, the header of llm.c counts {MOST:,}: cut it")
+        raise FormatError(
+            f"{file} would have {stream.tokens:,} tokens, but the header of llm.c counts up to {MOST:,}: split it"
+        )
     magic = next(magic for magic, (_, width) in VERSIONS.items() if width == stream.token_type.itemsize)
     return HEADER.pack(magic, VERSIONS[magic][0], stream.tokens)

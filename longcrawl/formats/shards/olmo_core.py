@@ -93,7 +93,9 @@ class OlmoCore(ShardFormat):
                 found = cls.columns([] if batch.others is None else batch.others.column_names)
                 columns = found if columns is None else columns
                 if found != columns:
-                    raise FormatError(f"documents have the columns {found}, others {columns}: give all the same")
+                    raise FormatError(
+                        f"documents have the columns {found}, but others have {columns}: give all the same"
+                    )
                 first = stream.documents - len(batch.lengths)
                 ends = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths)
                 starts = (ends - batch.lengths).tolist()
@@ -105,7 +107,7 @@ class OlmoCore(ShardFormat):
                     counts, at_end = marks_of(batch, stream.end_of_text, "end")
                     unmarked += int(np.count_nonzero((counts != 1) | ~at_end))
         if not stream.tokens:
-            raise FormatError(f"{files.path} would have no token, and OLMo-core cannot map an empty file: leave it out")
+            raise FormatError(f"{files.path} would have no tokens, and OLMo-core cannot map an empty file: exclude it")
         if unmarked:
             what = f"the ends of {{}} documents, which it finds by token {stream.end_of_text} at the end alone"
             stream.lost.append(Loss(what, unmarked))
@@ -178,8 +180,8 @@ def _origins(batch: Documents, columns: Sequence[str], first: int) -> list[Seque
         for number, value in enumerate(values):
             if isinstance(value, str) and ("\n" in value or "\r" in value):
                 raise FormatError(
-                    f"document {first + number:,} has a line break in its {name}, {value!r}, where OLMo-core splits "
-                    "the row: leave it out"
+                    f"document {first + number:,} has a line break in its {name}, {value!r}, where OLMo-core "
+                    "splits the row: remove it"
                 )
     count = len(batch.lengths)
     return [*found, *([""] * count, range(first, first + count))[len(found) - 1 :]]

@@ -146,7 +146,7 @@ def _facts(
     for name, given in (("end_of_text", end_of_text), ("vocabulary_size", vocabulary_size)):
         if given is not None:
             if known[name] not in (None, given):
-                raise FormatError(f"{file} records that its {name} is {known[name]:,}, not {given:,}: leave {name} out")
+                raise FormatError(f"{file} records that its {name} is {known[name]:,}, not {given:,}: remove {name}")
             known[name] = given
     check_ids(known["end_of_text"], known["vocabulary_size"])
     return known | {"left_out": named_columns(others)}
@@ -208,7 +208,7 @@ def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
     """Return the type of a token: uint16 for columns of uint8 or uint16, uint32 for other integers."""
     if column not in schema.names:
         have, fix = ", ".join(schema.names), "make tokens of texts with `longcrawl tokenize`"
-        raise FormatError(f"{file} has no column {column!r}, it has {have}: name one as column, or {fix}")
+        raise FormatError(f"{file} has no column {column!r}; it has {have}: set column to one, or {fix}")
     kind = schema.field(column).type
     value = getattr(kind, "value_type", None)
     if value is None or not pa.types.is_integer(value):

@@ -87,7 +87,7 @@ class Documents:
         """Return the columns ``tokens``, ``n_tokens`` (int64) and, if known, ``overlap``, ``loss_mask`` and others."""
         if len(self.tokens) > LIST_LIMIT:
             raise FormatError(
-                f"{len(self.lengths):,} documents have {len(self.tokens):,} tokens, a list column holds "
+                f"{len(self.lengths):,} documents have {len(self.tokens):,} tokens, but a list column holds "
                 f"{LIST_LIMIT:,}: read the shard as arrays, shard.tokens and shard.ends"
             )
         columns = {TOKENS: list_column(self.lengths, self.tokens), N_TOKENS: pa.array(self.lengths, pa.int64())}
@@ -143,8 +143,7 @@ class TokenShard:
         """Ends of documents: int64 [documents], exclusive, never falling; FormatError if they are unknown."""
         if self.document_ends is None:
             raise FormatError(
-                f"{self.path} does not say where its documents end: open it with end_of_text=ID, or type "
-                "--end-of-text ID, so that they are found by their end-of-text token"
+                f"{self.path} does not record where its documents end: set end_of_text=ID, or add --end-of-text ID"
             )
         self.compare_index()
         return self.document_ends
@@ -232,7 +231,7 @@ def shard_folder(path: "str | Path", suffix: str) -> Path:
 def local_path(path: "str | Path") -> Path:
     """Return a local path; raise FormatError for a URL."""
     if "://" in str(path):
-        raise FormatError(f"{path} is not on this machine, where it could be mapped to memory: copy it here first")
+        raise FormatError(f"{path} is not local, so it cannot be memory-mapped: copy it to this machine first")
     return Path(path)
 
 
@@ -270,8 +269,8 @@ def token_width(file: Path | str, size: int, given: int | None, last: int | None
     if last is None:
         if given is None:
             raise FormatError(
-                f"{file} has no {index} and nothing else says how wide its tokens are: open it with "
-                "token_size=2 or token_size=4, or type --set reading.token_size=2"
+                f"{file} has no {index} and nothing else records the width of its tokens: open it with "
+                "token_size=2 or token_size=4, or add --set reading.token_size=2"
             )
         check_whole(file, size, given)
         return given
@@ -310,7 +309,7 @@ def check_word(name: str, value: Any, words: Any) -> None:
 def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:
     """Raise FormatError for invalid ids: a negative number, or an end of text outside the vocabulary."""
     if vocabulary_size is not None and vocabulary_size < 1:
-        raise FormatError(f"vocabulary_size is {vocabulary_size:,}: give the number of ids, or leave it out")
+        raise FormatError(f"vocabulary_size is {vocabulary_size:,}: give the number of ids, or remove it")
     if end_of_text is not None and not 0 <= end_of_text < (vocabulary_size or 1 << 32):
         raise FormatError(
             f"end_of_text {end_of_text:,} is not an id of the vocabulary: give the id that ends documents"

@@ -84,7 +84,7 @@ class TokenShards(Source):
                 if not part.files[0].endswith(suffix) and why_no_file(part.files[0]) is None:
                     raise SourceError(f"{part.files[0]} is not a shard of {self.name}; their names end in {suffix}")
             if not shards:
-                raise SourceError(f"{self.data_files!r} names no file that ends in {suffix}; check data_files")
+                raise SourceError(f"{self.data_files!r} matches no file that ends in {suffix}; check data_files")
             parts[split] = [Part(part.name, self._files(part.files[0])) for part in shards]
         return parts
 
@@ -137,13 +137,13 @@ class TokenShards(Source):
             columns = [("id", pa.string()), (TOKENS, pa.list_(kind)), (N_TOKENS, pa.int64())]
             columns += [(OVERLAP, pa.uint32())] * (shard.overlaps is not None)
             return pa.schema(columns + [(LOSS_MASK, LOSS_MASK_TYPE)] * (shard.loss_mask is not None))
-        raise SourceError(f"the type of tokens is unknown, as no shard can be opened: {first}") from first
+        raise SourceError(f"the token type is unknown, since no shard can be opened: {first}") from first
 
     def _check_columns(self, shard: TokenShard, schema: pa.Schema) -> None:
         kind = schema.field(TOKENS).type.value_type
         if pa.from_numpy_dtype(shard.tokens.dtype).bit_width > kind.bit_width:
             raise FormatError(
-                f"{shard.path} has tokens of {shard.tokens.dtype}, others have {kind}: set dtype='uint32'"
+                f"{shard.path} has tokens of {shard.tokens.dtype}, but others have {kind}: set dtype='uint32'"
             )
         for name, there in ((LOSS_MASK, shard.loss_mask), (OVERLAP, shard.overlaps)):
             if (there is not None) != (name in schema.names):

@@ -87,12 +87,12 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
         )
     data, index = gpt_simple.BinAndIdx.shard_files(file)
     if index.is_file():
-        raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
+        raise CorruptionError(f"{index} does not begin like an index of GPT-Simple or Megatron: fetch it again")
     if not data.is_file():
-        raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin, .npy or .parquet")
+        raise FormatError(f"no token shard at {path}: its name must end in .ds, .bin, .npy or .parquet")
     raise FormatError(
-        f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
-        "or type --from nanogpt"
+        f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens, give its format, "
+        "nanogpt, or add --from nanogpt"
     )
 
 
@@ -240,7 +240,7 @@ def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
         return wanted
     found = [name for name in alike if is_there(name)]
     if len(found) > 1:
-        raise FormatError(f"there is no split {wanted!r}, but {', '.join(map(repr, found))}: name one of them")
+        raise FormatError(f"there is no split {wanted!r}, only {', '.join(map(repr, found))}: choose one of them")
     return found[0] if found else wanted
 
 
@@ -258,8 +258,8 @@ def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> 
             return inside or TRAIN
         if held_out:
             raise FormatError(
-                f"{name} is beside the folder{'s' * (len(there) > 1)} {' and '.join(there)}, so that its split is "
-                "unknown: move it into one of them, or into train, or name files one by one"
+                f"{name} is beside the folder{'s' * (len(there) > 1)} {' and '.join(there)}, so its split is "
+                "unknown: move it into one of them, or into train, or list the files"
             )
     return TRAIN
 

@@ -107,8 +107,8 @@ class ShardOutput(TokenOutput):
     def _check_windows(self, windows: Windows) -> None:
         if not self.windows:
             raise StageError(
-                f"{self.name} cannot tell windows apart, which end without an end-of-text token: leave the stage "
-                "windows out, trainers that read it cut documents themselves"
+                f"{self.name} cannot tell windows apart, since they end without an end-of-text token: remove the "
+                "stage windows; trainers cut documents themselves"
             )
         if windows.overlap_size and not self.overlaps:
             raise StageError(
@@ -117,8 +117,8 @@ class ShardOutput(TokenOutput):
             )
         if self.overlaps == OVERLAP and windows.overlap_size > gpt_simple.MOST_OVERLAP:
             raise StageError(
-                f"windows.overlap_size is {windows.overlap_size:,}, the index of {self.name} holds "
-                f"{gpt_simple.MOST_OVERLAP:,}: make it smaller, or write datatrove"
+                f"windows.overlap_size is {windows.overlap_size:,}, but the index of {self.name} holds "
+                f"{gpt_simple.MOST_OVERLAP:,}: lower it, or write datatrove"
             )
 
 

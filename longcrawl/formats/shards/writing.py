@@ -119,8 +119,8 @@ class DocumentStream:
             check_word("terminate", self.terminate, Terminate)
         if self.terminate in ("missing", "always") and self.end_of_text is None:
             raise FormatError(
-                f"terminate {self.terminate!r} adds an end-of-text token, and none is named: set end_of_text=ID, or "
-                "type --end-of-text ID"
+                f"terminate {self.terminate!r} adds an end-of-text token, but none is set: set end_of_text=ID, or "
+                "add --end-of-text ID"
             )
         several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
@@ -136,7 +136,7 @@ class DocumentStream:
         for batch in self._batches:
             if _extras(batch) != self.has:
                 some = " and ".join(sorted(_extras(batch) ^ self.has))
-                raise FormatError(f"only some documents have {some}: give it to all, or to none")
+                raise FormatError(f"only some documents have {some}: set it for all or none")
             self._check(batch)
             kept = self._terminated(self._without_lost(batch))
             self.documents += len(kept.lengths)
@@ -274,7 +274,7 @@ def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_
         check_word("on_loss", on_loss, OnLoss)
     if losses and on_loss == "error":
         lost = "; nor ".join(map(str, losses))
-        raise FormatError(f"{format_name} cannot hold {lost}; to go on without, set on_loss='warn', or --on-loss warn")
+        raise FormatError(f"{format_name} cannot hold {lost}; to continue, set on_loss='warn' or add --on-loss warn")
     if on_loss == "warn":
         for loss in losses:
             warn_user(f"{format_name} cannot hold {loss}")
@@ -302,7 +302,9 @@ def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike)
 def check_int32(batch: Documents, project: str) -> None:
     """Raise FormatError for ids that a project, which stores tokens as int32, cannot store."""
     if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST_INT32:
-        raise FormatError(f"an id is {int(batch.tokens.max()):,}, {project}'s int32 holds {MOST_INT32:,}: leave it out")
+        raise FormatError(
+            f"an id is {int(batch.tokens.max()):,}, but {project}'s int32 holds up to {MOST_INT32:,}: remove it"
+        )
 
 
 def type_without_uint32(token_type: "np.dtype[Any]") -> "np.dtype[Any]":
@@ -317,7 +319,9 @@ def write_starts(file: IO[bytes], starts: npt.NDArray[np.int64], path: Path, pro
         FormatError: the file ``path`` would be larger than uint32 counts.
     """
     if starts[-1] > MOST_UINT32:
-        raise FormatError(f"{path} would have {int(starts[-1]):,} bytes, {project} counts {MOST_UINT32:,}: cut it")
+        raise FormatError(
+            f"{path} would have {int(starts[-1]):,} bytes, but {project} counts up to {MOST_UINT32:,}: split it"
+        )
     write_array(file, np.array([len(starts) - 1]), np.uint32)
     write_array(file, starts, np.uint32)
 
@@ -413,7 +417,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     """Select the columns of documents that a shard or its table of documents can store."""
     tokens = column(table, TOKENS, name)
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
-        raise StageError(f"documents have a column {OVERLAP!r}: they are windows already, leave the stage windows out")
+        raise StageError(f"documents have a column {OVERLAP!r}, so they are windows already: remove the stage windows")
     if bucket is not None:
         check_text_column(table, bucket, f"{name}.buckets")
     wanted = {*COLUMNS, *([] if bucket is None else [bucket])}
@@ -428,7 +432,7 @@ def check_text_column(table: pa.Table, name: str, setting: str) -> None:
     kind = column(table, name, setting).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise StageError(f"{setting} names the column {name!r}, which is {kind}: name one of text")
+        raise StageError(f"{setting} refers to column {name!r}, which is {kind}: choose a text column")
 
 
 def token_bytes(batch: pa.RecordBatch, width: int) -> Longs:

@@ -56,7 +56,7 @@ def check_feed(feed: Feed | Windows) -> Any:
             kept = state.stateful_callbacks.setdefault(NAME, None)
             if kept is None:
                 state.stateful_callbacks[NAME] = self.state()
-                warn_user("the checkpoint has no state of a feed: its data are not compared with those here")
+                warn_user("the checkpoint has no feed state: its data cannot be compared with those here")
                 return
             saved = kept[-1] if isinstance(kept, list) else kept
             read.compare(saved["attributes"]["feed"])
@@ -78,7 +78,7 @@ def check_position(args: Any, steps: int, before: int | None) -> None:
     now = samples_per_step(args)
     if args.ignore_data_skip:
         raise LoaderError(
-            f"with ignore_data_skip the epoch begins again after {steps:,} steps: leave it out, or override "
+            f"with ignore_data_skip the epoch starts over after {steps:,} steps: remove it, or override "
             "get_train_dataloader with the feed's own loader and state"
         )
     if before not in (None, now):
@@ -97,8 +97,8 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
     attention = str(getattr(getattr(model, "config", None), "_attn_implementation", None))
     if isinstance(collate, DataCollatorWithPadding):
         raise LoaderError(
-            "the Trainer's collator for a tokenizer adds a mask with which documents of a row see each other: pass "
-            "data_collator=longcrawl.loading.collators.for_transformers"
+            "the Trainer's collator for a tokenizer adds a mask that lets documents in a row attend to each "
+            "other: pass data_collator=longcrawl.loading.collators.for_transformers"
         )
     if "flash" in attention and args.train_batch_size > 1 and collate is not for_flash_attention:
         raise LoaderError(
@@ -112,8 +112,8 @@ def check_context(args: Any, feed: Any) -> None:
     parallelism = getattr(args, "parallelism_config", None)
     if parallelism is not None and parallelism.cp_size > 1 and getattr(feed, "packing", None) != "separate":
         raise LoaderError(
-            f"with cp_size={parallelism.cp_size} accelerate lets documents of a row see each other: set "
-            "packing='separate' or, if that is intended, leave out this callback"
+            f"with cp_size={parallelism.cp_size} accelerate lets documents in a row attend to each other: set "
+            "packing='separate' or, if that is intended, remove this callback"
         )
 
 

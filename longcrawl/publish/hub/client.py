@@ -38,10 +38,10 @@ FILE_BYTES = 50_000_000_000
 """Most bytes per file: `huggingface_hub` downloads no larger ones over plain HTTP; the Hub accepts ten times that."""
 
 TOKEN = re.compile(r"[!-~]+")
-AGAIN = "type the same command again"
+AGAIN = "run the same command again"
 NOTHING_SENT = f"nothing has been sent, {AGAIN}"
 NEWER = "check the name, and upgrade huggingface_hub"
-SOME_SENT = f"{AGAIN}, what has been sent is not sent again"
+SOME_SENT = f"{AGAIN}; what was sent is not sent again"
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def visibility_of(repo: str, visibility: Visibility | None, private: bool | None
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
     if (visibility is None) == (private is None):
-        raise HubError(f"who may see {repo}? give private or public, or one of private=True and private=False")
+        raise HubError(f"choose who may see {repo}: give private or public, or one of private=True and private=False")
     named = ("private" if private else "public") if visibility is None else visibility
     if named not in get_args(Visibility):
-        raise HubError(f"who may see {repo}? give private or public, got {visibility!r}")
+        raise HubError(f"choose who may see {repo}: give private or public, got {visibility!r}")
     return named
 
 
@@ -103,7 +103,7 @@ def connect(*, signed_in: bool = True) -> "HfApi":
     from huggingface_hub import HfApi, get_token
 
     if signed_in and get_token() is None:
-        raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
+        raise HubError("you are not signed in to the Hub: run `hf auth login`, or set HF_TOKEN")
     return HfApi(library_name="longcrawl")
 
 
@@ -113,7 +113,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
     from huggingface_hub import errors, get_token
 
     if not TOKEN.fullmatch(get_token() or "-"):  # a client would repeat it in its error message
-        raise HubError("the token of the Hub has invalid characters: type `hf auth login`, or set HF_TOKEN")
+        raise HubError("the token of the Hub has invalid characters: run `hf auth login`, or set HF_TOKEN")
     # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
     network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
     try:
@@ -158,7 +158,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as its message asks, or an hour"
     what, todo = {
-        401: ("does not accept your token for {}", "type `hf auth login`, or set HF_TOKEN again"),
+        401: ("does not accept your token for {}", "run `hf auth login`, or set HF_TOKEN again"),
         403: (
             "does not allow this request to {}",
             "unless its message names another reason, set HF_TOKEN to a token that may",
@@ -286,13 +286,13 @@ def read_remote(text: bytes, where: str) -> dict[str, Any]:
 
 def _read_object(text: bytes, where: str) -> dict[str, Any]:
     if len(text) > DESCRIPTION_BYTES:
-        raise _wrong(where, f"has {len(text):,} bytes, and a description has up to {DESCRIPTION_BYTES:,}")
+        raise _wrong(where, f"has {len(text):,} bytes, but a description may have up to {DESCRIPTION_BYTES:,}")
     try:
         read = load_json(text)
     except (ValueError, RecursionError) as broken:
         raise _wrong(where, f"is not JSON ({next(iter(str(broken).splitlines()), type(broken).__name__)})") from broken
     if not isinstance(read, dict):
-        raise _wrong(where, "holds no JSON object")
+        raise _wrong(where, "is not a JSON object")
     return read
 
 
@@ -339,7 +339,7 @@ class UnfinishedPush:
         names = isinstance(files, list) and all(isinstance(each, str) for each in files)
         known = content.get("longcrawl_push") == VERSION and isinstance(tag, str) and TAG.fullmatch(tag)
         if not (names and known and is_intact(content, text)):
-            raise FormatError(f"{UNFINISHED} is not as this longcrawl writes it")
+            raise FormatError(f"{UNFINISHED} is not in the form that this longcrawl writes")
         return cls(str(tag), frozenset(files or ()))
 
     def as_json(self) -> bytes:
@@ -374,7 +374,7 @@ def read_card(file: Path) -> str:
     if not head:
         raise RunError(
             f"{file} was not pushed: it does not begin with YAML front matter between two lines of ---. "
-            f"Put it back, or move the card away and type longcrawl card {file.parent}"
+            f"Put it back, or move the card away and run longcrawl card {file.parent}"
         )
     return card
 
@@ -405,6 +405,6 @@ def check_card_is_ours(api: "HfApi", repo: str, head: str) -> None:
     if commit is not None and not commit.title.startswith(TAG_BEGINS):
         raise HubError(
             f"{CARD} of {repo} was edited on the Hub ({shorten(commit.title, 80)!r}), and this push would replace it: "
-            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of "
-            f"{CARD} behind the command"
+            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then add --instead-of "
+            f"{CARD} to the command"
         )

@@ -75,7 +75,7 @@ def _card_there(repo: str, there: client.Repository) -> str | None:
     client.check_ignores_nothing(repo, there)
     if {MANIFEST, client.UNFINISHED} & there.files.keys():
         raise HubError(
-            f"{repo} holds a run, or a part of one, which documents of a crawl cannot be pushed beside: choose another "
+            f"{repo} holds a run, or a part of one, and documents of a crawl cannot be pushed into it: choose another "
             "repository, or delete the run's files on the Hub"
         )
     if OTHER_CARD in there.files:
@@ -152,7 +152,7 @@ def _document_tables(repo: str, documents: "datasets.Dataset | datasets.Iterable
             return pa.concat_tables([embed_table_storage(table_cast(each, schema)) for each in held])
         except (pa.ArrowInvalid, pa.ArrowTypeError, CastError) as wrong:
             raise HubError(
-                f"nothing was pushed to {repo}, as its documents have different columns or types "
+                f"nothing was pushed to {repo}, since its documents have different columns or types "
                 f"({one_line(wrong)}): cast them first"
             ) from wrong
 

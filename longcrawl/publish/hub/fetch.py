@@ -104,7 +104,7 @@ def fetch(
         HubError: the dataset does not exist, no row is complete, or the folder holds something else.
         CorruptionError: a file differs from the Hub's description or does not decode, or a file of a finished fetch is
             missing.
-        NotYetError: the Hub does not answer; type the same again.
+        NotYetError: the Hub does not answer; run the same again.
     """
     target = Path(out)
     _check(name, repo, split, zarr_format, rows=rows, context=context)
@@ -122,18 +122,18 @@ def fetch(
     length = context or array.shape[1]
     bands, count, complete = _choose_bands(repo, array, there, rows, length)
     if zarr_format == 2 and (array.engine != "direct" or array.layout.index_at != "none"):
-        raise HubError(f"{repo} has no files of one blosc chunk each, which could be copied: ask for --zarr-format 3")
+        raise HubError(f"{repo} does not have one blosc chunk per file, which could be copied: add --zarr-format 3")
     request = Request(name, repo, commit, inside.rstrip("/"), split, count, length, zarr_format, bands)
     if begun is not None and begun != request:
-        raise HubError(f"{target} holds another fetch, {begun}: choose another folder, or type that one again")
+        raise HubError(f"{target} holds another fetch, {begun}: choose another folder, or run that command again")
     done = Fetched(str(target), repo, commit, split, request.rows, request.context, complete, array.shape[0])
     if (target / spec.DESCRIPTION).exists():
         for name_of, entry in spec.read_description(target).get("files", {}).items():
             file = target / name_of
             if not file.is_file() or file.stat().st_size != entry["bytes"]:
-                raise CorruptionError(f"{file} is missing or cut: remove {target} and type the same command again")
+                raise CorruptionError(f"{file} is missing or cut: remove {target} and run the same command again")
         return done
-    with writing(target, HubError, "make room and type the same command again, what is fetched is kept"):
+    with writing(target, HubError, "make room and run the same command again; what was fetched is kept"):
         (target / BEGUN).mkdir(parents=True, exist_ok=True)
         remove_partial(target)
         Marker(target / BEGUN / "request.json", asdict(request), {}).write()
@@ -145,13 +145,13 @@ def fetch(
 
 def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | None) -> None:
     if name not in KNOWN:
-        raise HubError(f"{name!r} cannot be fetched, only {', '.join(KNOWN)}: use `hf download` for other datasets")
+        raise HubError(f"{name!r} cannot be fetched, only {', '.join(KNOWN)} can: use `hf download` for other datasets")
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as org/name")
     if split not in SPLITS:
-        raise HubError(f"there is no split {split!r}: name {' or '.join(SPLITS)}")
+        raise HubError(f"there is no split {split!r}: choose {' or '.join(SPLITS)}")
     if zarr_format not in (2, 3):
-        raise HubError(f"there is no Zarr format {zarr_format}: name 2, or 3")
+        raise HubError(f"there is no Zarr format {zarr_format}: choose 2 or 3")
     for word, count in counts.items():
         if count is not None and count < 1:
             raise HubError(f"{word} is {count}: ask for 1 or more")
@@ -166,7 +166,7 @@ def _begun(target: Path) -> Request | None:
     if found is not None:
         return Request(**{**found, "bands": tuple(found["bands"])})
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise HubError(f"{target} is not empty, and holds no fetch that could resume: choose another folder")
+        raise HubError(f"{target} is not empty, and holds no fetch to resume: choose another folder")
     return None
 
 
@@ -187,7 +187,7 @@ def _choose_bands(
     layout = array.layout
     if length > array.shape[1]:
         raise HubError(
-            f"context is {length:,}, rows of {repo} have {array.shape[1]:,} tokens: ask for at most that many"
+            f"context is {length:,}, but rows of {repo} have {array.shape[1]:,} tokens: ask for at most that many"
         )
     whole, enough = spec.whole_bands(layout, there), spec.whole_bands(layout, there, length)
     height = layout.file_shape[0]
@@ -202,7 +202,7 @@ def _choose_bands(
             "ask for a shorter --context"
         )
     if rows is not None and rows > complete:
-        warn_user(f"{repo} has {complete:,} complete rows of {length:,} tokens, and {rows:,} were asked for")
+        warn_user(f"{repo} has {complete:,} complete rows of {length:,} tokens, but {rows:,} were requested")
     count = min(rows or complete, complete)
     taken = int(np.searchsorted(np.cumsum(heights), count)) + 1
     return tuple(order[:taken]), count, complete
@@ -263,7 +263,7 @@ def _checked(array: spec.SplitArray, there: Files, row: int, column: int) -> byt
     url = f"{array.root}/{array.name}/{name}"
     content = fetch_bytes(url)
     if not there[name].is_content(content):
-        raise CorruptionError(f"{url} differs from the Hub's digest: type the same command again, or tell its owner")
+        raise CorruptionError(f"{url} differs from the Hub's digest: run the same command again, or tell its owner")
     return content
 
 

@@ -98,8 +98,8 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     file = folder / CARD
     if not is_marked(file.read_text("utf-8")) and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
         warn_user(
-            f"{file} has no comments of longcrawl, so it cannot name token tables and none are written: "
-            "move it away and type `longcrawl card`, or push with --tables none"
+            f"{file} has none of longcrawl's comments, so token tables cannot be listed in it and are not written: "
+            "move it away and run `longcrawl card`, or push with --tables none"
         )
         return
     with _alone(folder) as beside:
@@ -203,7 +203,7 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
     output, shown = folder / described["format"], TEXT if tables == "text" else BEGINNING
     found, tasks, decode = RESULTS[described["format"]].token_rows(output), [], texts_of(output, described, shown)
     if decode is None and found and shown == TEXT:
-        raise RunError(f"{output} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
+        raise RunError(f"{output} has no {TOKENIZER} to decode its tokens: use --tables tokens")
     for split, rows in found.items():
         count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
         bounds = [rows.rows * number // count for number in range(count + 1)]
@@ -373,7 +373,7 @@ def push(
         if manifest["files"].get(CARD, {}).get("sha256", digests[CARD]) != digests[CARD]:
             warn_user(
                 f"{folder / CARD} was edited and is pushed as it is, so longcrawl verify will report that it has been "
-                f"changed: type longcrawl card {folder} and push again, which keeps your edits and has the manifest "
+                f"changed: run longcrawl card {folder} and push again, which keeps your edits and has the manifest "
                 "name them"
             )
         with client.hub_errors(repo, client.NOTHING_SENT):
@@ -427,13 +427,13 @@ def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> 
             begun = client.UnfinishedPush.read(_fetch(repo, there, client.UNFINISHED))
         except FormatError as wrong:
             raise HubError(
-                f"{repo} holds an {client.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
-                "delete it on the Hub"
+                f"{repo} holds an {client.UNFINISHED} which is not in the form that this longcrawl writes: "
+                "upgrade longcrawl, or delete it on the Hub"
             ) from wrong
         if begun.tag not in accepted:
             raise HubError(
                 f"{repo} holds a part of {begun.tag}, whose push was stopped or is still running: push that run again "
-                f"to finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
+                f"to finish it, or add --instead-of {begun.tag} to the command to replace it"
             )
         files, unfinished = files | begun.files, begun.tag
     return _Earlier(files, unfinished)
@@ -449,8 +449,7 @@ def _check_instead_of(
     whole = ", ".join(sorted(tag for tag in there.tags if client.TAG.fullmatch(tag))) if there else ""
     found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
     raise HubError(
-        f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
-        "leave it out"
+        f"--instead-of {instead_of!r} matches nothing to replace, since {planned.repo} holds {found}: remove it"
     )
 
 
@@ -534,7 +533,7 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Reposito
         there = _found(api, planned.repo)
         for name, digest in planned.digests.items():
             if name not in there.files or not there.files[name].is_like(folder / name, digest):
-                raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")
+                raise HubError(f"{planned.repo} does not hold {name} as sent: run the same command again")
     if planned.tag not in there.tags:
         api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
     return replace(planned, commit=commit)
@@ -543,7 +542,7 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Reposito
 def _found(api: "HfApi", repo: str) -> client.Repository:
     there = client.read_repository(api, repo)
     if there is None:
-        raise HubError(f"the Hub has accepted {repo} and does not show it: type the same command again in a minute")
+        raise HubError(f"the Hub accepted {repo} but does not show it: run the same command again in a minute")
     return there
 
 

@@ -571,7 +571,7 @@ def _policy(style: str, script: str) -> str:
 
 
 REPORT = "report.html"
-ELSEWHERE = "name another file with --out"
+ELSEWHERE = "choose another file with --out"
 CLUSTERS = 20
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
 OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, *QUEUES, TOKEN_TABLES, "index", PICTURE_FOLDER})
@@ -617,7 +617,7 @@ def write_report(
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
     """Return the resolved path of the report after checking that it can be written and may be replaced."""
-    check_writable(target, ", or name another file with --out")
+    check_writable(target, ", or choose another file with --out")
     with writing(target, RunError, ELSEWHERE):
         with suppress(FileNotFoundError):
             target.stat()  # fails where links lead in a circle
@@ -637,7 +637,7 @@ def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[st
     inside = place.relative_to(run)
     folders = {name.partition("/")[0] for name in manifest["files"] if "/" in name} | OWN_FOLDERS
     if inside.as_posix() in {*manifest["files"], *OWN_FILES} or (inside.parts[:1] and inside.parts[0] in folders):
-        raise RunError(f"{target} belongs to the run: name another file, such as {run / REPORT}")
+        raise RunError(f"{target} belongs to the run: choose another file, such as {run / REPORT}")
 
 
 def _is_report_or_empty(file: Path) -> bool:

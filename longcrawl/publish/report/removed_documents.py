@@ -330,7 +330,7 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
         LedgerError: a number is less than 1, or the ledger is damaged or from another run.
     """
     if min(per_rule, most) < 1:
-        raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is empty; ask for 1 or more of each")
+        raise LedgerError(f"cannot show {per_rule} per rule and {most} in all: ask for 1 or more of each")
     with open_run(run, LEDGER) as folder:
         manifest = read_manifest(folder)
         funnel = Funnel.from_dict(manifest["funnel"])

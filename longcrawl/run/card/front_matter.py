@@ -122,7 +122,7 @@ def bibtex_problem(text: str) -> str | None:
         if end is None:
             return f"has an entry {entry['key']!r} whose braces do not close: write as many }} as {{"
         rest = rest[end:].strip()
-    return None if text.strip() else f"is empty: leave it out, or write entries such as {_EXAMPLE}"
+    return None if text.strip() else f"is empty: remove it, or write entries such as {_EXAMPLE}"
 
 
 def _end_of(text: str) -> int | None:
@@ -202,7 +202,7 @@ def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
         if "data_dir" not in config:
             yield from _split_problems(name, config.get("data_files"))
     if sum(bool(config.get("default")) for config in objects) > 1:
-        yield "several of configs are the default: leave one"
+        yield "several configs are the default: keep one"
     for info in _listed(head.get("dataset_info")):
         name = str(info.get("config_name", "default") if isinstance(info, dict) else info)
         if configs and name not in named:

@@ -153,7 +153,7 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
+        raise StageError("plots need matplotlib: pip install 'longcrawl[plots]'") from missing
     funnel = Funnel.from_dict(manifest["funnel"])
     analysis = Analysis.from_dict(manifest["analysis"])
     source = manifest.get("source_lengths")
@@ -426,10 +426,10 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         manifest, shown = read_sealed(folder), folder / PICTURE_FOLDER
         if lost := lost_ledger(folder, manifest):
             raise RunError(
-                f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card"
+                f"{folder} is missing {lost}, which lists removed documents: restore it, then write the card"
             )
         if plots and shown.exists() and not shown.is_dir():
-            raise RunError(f"{shown} is a file, and pictures go to a folder of this name: move it away")
+            raise RunError(f"{shown} is a file, but plots need a folder of this name: move it away")
         # Make the card and all pictures first, so that a failure leaves the run unchanged.
         with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
             drawn = draw_pictures(manifest) if plots else {}
@@ -456,8 +456,8 @@ def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merg
         return merge(there, entries, written, str(file))
     if there and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
         raise RunError(
-            f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
-            "move it away and type the same command again"
+            f"{file} lacks the comments that separate your edits from longcrawl's text: "
+            "move it away and run the same command again"
         )
     return Merged(card_text(entries, written), (), entries)
 

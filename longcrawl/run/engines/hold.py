@@ -129,7 +129,7 @@ class Heartbeat:
             self._changes.send((str(path), json.dumps(self._owner)))
         except OSError as gone:
             _carrier(path).remove(path)
-            raise RunError(f"the process that keeps {path} was killed: type the same command again") from gone
+            raise RunError(f"the process that held {path} was killed: run the same command again") from gone
         return True
 
     def progress(self) -> None:
@@ -308,7 +308,7 @@ class Hold:
         self._looked = time.monotonic()
         if not self._heartbeat.holds(self._work / LOCK):
             raise LostLeadError(
-                "this process did not renew its lock for so long that another one leads the run in "
+                "this process did not renew its lock in time, so another one leads the run in "
                 f"{name_of(self._work.parent)} now, and it has stopped: wait for that one"
             )
 
@@ -372,7 +372,7 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
         if url_of(lock) is not None:  # another process may overwrite it, after also seeing the old one as stale
             time.sleep(SETTLES)
             if not heartbeat.holds(lock):
-                raise RunError(f"another process has begun to work in {run}: wait for it, or choose another folder")
+                raise RunError(f"another process has started work in {run}: wait for it, or choose another folder")
         clear_others(work.parent)
         yield Hold(heartbeat, work)
     finally:

@@ -58,7 +58,7 @@ def unpack(packed: bytes) -> tuple[Callable[..., Any], Any]:
         os.chdir(folder)
     except OSError as failed:
         raise RunError(
-            f"a worker cannot enter {folder}, from which relative paths count ({failed.strerror}): start the run in a "
+            f"a worker cannot enter {folder}, the base of relative paths ({failed.strerror}): start the run in a "
             "folder that all workers see"
         ) from failed
     if versions is not None:
@@ -102,8 +102,8 @@ def _check_versions(wanted: Mapping[str, str]) -> None:
         here, there = (each.get(name, "not installed") for each in (versions, wanted))
         if here != there:
             raise RunError(
-                f"a worker on {platform.node()} has {name} {here}, the driver {there}: install the same versions on "
-                "all machines, and type the same command again"
+                f"a worker on {platform.node()} has {name} {here}, but the driver has {there}: install the same "
+                "versions on all machines, and run the same command again"
             )
 
 
@@ -154,7 +154,7 @@ class Workers:
         except BrokenProcessPool as broken:
             raise RunError(
                 "a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
-                "lower --num-proc if memory is short; what is finished is kept"
+                "lower --num-proc if memory is short; finished work is kept"
             ) from broken
         finally:
             wait(running)

@@ -75,8 +75,8 @@ class Shared:
         """
         if (url := url_of(work.parent)) is not None:
             raise RunError(
-                f"--engine shared needs a folder that all machines see, not {url}: choose such a folder for --out, or "
-                "the engine local or spark"
+                f"--engine shared needs a shared folder, not {url}: set --out to a folder that all machines see, "
+                "or choose the engine local or spark"
             )
         self._heartbeat, self._work, self._watched = Heartbeat(self._beat, "progress"), work, {}
         self._held = Hold(self._heartbeat, work)
@@ -229,7 +229,7 @@ class _Step:
         if marker is None or marker.files[file.name]["sha256"] != hashlib.sha256(packed).hexdigest():
             raise FileNotFoundError(file)
         if file.stat().st_uid != _user_there(folder):
-            raise RunError(f"{file} is another user's: its tasks are not run. Start all processes as one user")
+            raise RunError(f"{file} belongs to another user, so its tasks are not run. Start all processes as one user")
         return cls(folder, *unpack(packed))
 
     def file(self, number: int, kind: str) -> Path:
@@ -261,15 +261,15 @@ class _Step:
     def result(self, number: int) -> Any:
         file = self.file(number, "result")
         if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
-            raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
+            raise RunError(f"{file} belongs to another user and is not read. Start all processes as one user")
         content = without_checksum(file.read_bytes(), str(file))
         return result_of(pickle.loads(content))  # noqa: S301  # written by this user's processes
 
 
 def _give_up(begun: int) -> None:
     raise RunError(
-        f"a task was begun {begun} times, and its process ended or hung each time: it may need more memory than a "
-        "process has here, or a disk that does not answer. What is finished is kept"
+        f"a task was started {begun} times, and its process ended or hung each time: it may need more memory than a "
+        "process has here, or a disk that does not answer. Finished work is kept"
     )
 
 

@@ -198,7 +198,7 @@ def _tables(partition: int, rows: Batches) -> Iterator[pa.Table]:
     for batch in rows:
         for number, packed, error in zip(batch["p"].to_pylist(), batch["rows"], batch["error"], strict=True):
             if number != partition:
-                raise RunError(f"Spark has sent rows of partition {number} with those of {partition}")
+                raise RunError(f"Spark sent rows of partition {number} with those of {partition}")
             if error.is_valid:
                 raise pickle.loads(error.as_py())  # noqa: S301  # from workers of the same driver
             yield unpack_table(packed.as_buffer(), "Spark")
@@ -239,4 +239,4 @@ def _original(failed: Exception) -> Exception:
     if isinstance(failed, LongCrawlError):
         return failed
     reason = str(failed).strip().partition("\n")[0]
-    return RunError(f"Spark ended a job of this run ({reason}): type the same command again, what is finished is kept")
+    return RunError(f"Spark ended a job of this run ({reason}): run the same command again; finished work is kept")

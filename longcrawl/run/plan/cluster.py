@@ -217,7 +217,7 @@ def plan_cluster(
         raise RunError(f"unknown engine {engine!r}; known: {', '.join(get_args(EngineName))}")
     if cores < 1 or (files is not None and files < 1):
         given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
-        raise RunError(f"--files and --cores take 1 or more, got {given}")
+        raise RunError(f"--files and --cores must be 1 or more, got {given}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
     among = sample.among(files or sample.parts)
     drawn = f"{len(sample.read):,} {'files' if files else 'parts'}"

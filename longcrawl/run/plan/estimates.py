@@ -285,7 +285,7 @@ class Sample:
             )
         if read < 2 and files > read:
             raise RunError(
-                f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
+                f"--files {files} needs a sample of 2 files, but the source has {self.parts}: add more files"
             )
         share = files / self.parts
         return replace(self, parts=files, size=self.size * share, squares=self.squares * share, times=share)

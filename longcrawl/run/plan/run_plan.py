@@ -470,7 +470,7 @@ def sample_recipe(
     check_order(chosen)
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
-        raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
+        raise RunError(f"a plan needs --parts of 2 or more and --documents of 1 or more, got {parts} and {documents}")
     there = gather_small(there, chosen) if unit == "part" else there
     large: Literal["whole", "sections"] = "sections" if unit == "part" and chosen.parts == 1 else "whole"
     return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed, large)

@@ -194,7 +194,7 @@ def parse_slice(files: Any) -> range:
     if found is None:
         raise SourceError(
             f"files takes a slice in quotes, such as '0:1000' or '0:90000:90', got {quoted(files)}: YAML reads 10:20 "
-            "without quotes as a number, so type --set 'source.files=\"10:20\"'"
+            "without quotes as a number, so add --set 'source.files=\"10:20\"'"
         )
     start, stop, step = (int(each or default) for each, default in zip(found.groups(), (0, _NO_STOP, 1), strict=True))
     if start >= stop or not step:

@@ -79,7 +79,7 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     'Siehe hier. 参见路径'
     """
     if max_newlines is not None and max_newlines < 1:
-        raise StageError(f"max_newlines is a whole number from 1 on, or None for any, got {max_newlines}")
+        raise StageError(f"max_newlines must be a whole number of 1 or more, or None for any, got {max_newlines}")
     if urls == "remove" and _may_have_urls(text):
         lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
         text = "".join([_without_urls(line) if _may_have_urls(line) else line for line in lines])
@@ -285,7 +285,7 @@ class ExtractText(Edit):
         if self.metadata and (taken := [name for name in Metadata._fields if name in table.column_names]):
             raise StageError(
                 f"extract_text.metadata adds a column {taken[0]!r}, which the documents already have: "
-                "rename or remove that column, or leave metadata out"
+                "rename or remove that column, or remove metadata"
             )
         check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")

@@ -136,9 +136,7 @@ class TextRules(Judge):
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, bound in own.items():
             if name.startswith(("min_", "max_", "short_")) and bound is not None and bound < 0:
-                raise StageError(
-                    f"{self.name}.{name} takes a number from 0 on, or null to switch it off, got {bound!r}"
-                )
+                raise StageError(f"{self.name}.{name} must be 0 or more, or null to switch it off, got {bound!r}")
         for what in ("words", "mean_word_length"):
             least, most = own.get(f"min_{what}"), own.get(f"max_{what}")
             if least is not None and most is not None and least > most:

@@ -459,7 +459,7 @@ def _contents(table: pa.Table) -> pa.Array:
     if pa.types.is_null(contents.type):
         return pc.cast(contents, pa.large_binary())
     raise StageError(
-        f"extract_pdf needs a column 'content' of binary values, this one is {contents.type}: give the bytes of files"
+        f"extract_pdf needs a column 'content' of binary values, but it is {contents.type}: give the bytes of files"
     )
 
 

@@ -38,7 +38,7 @@ _CATEGORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FILES = ("domains", "urls")
 _NOTICES = ("README", "global_usage")
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_RETRY = "type the same command again"
+_RETRY = "run the same command again"
 _RESUME = f"{_RETRY} to resume it"
 _AGAIN = "fetch it again"
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
@@ -243,7 +243,7 @@ def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
 
 def _another(url: str, archive: Path) -> SourceError:
     _forget(archive)
-    return SourceError(f"{url} has another archive than when the download began; type the same command again")
+    return SourceError(f"{url} has another archive than when the download began; run the same command again")
 
 
 def _state_file(archive: Path) -> Path:

@@ -107,7 +107,7 @@ class OptOut(Judge):
     @cached_property
     def _entries(self) -> dict[str, list[Entry]]:
         if not self.lists:
-            raise StageError("opt_out.lists is empty: name files of domains and addresses, or leave the stage out")
+            raise StageError("opt_out.lists is empty: add files of domains and addresses, or remove the stage")
         until = "9999" if self.as_of is None else _day(self.as_of)
         found: dict[str, list[Entry]] = {}
         for file in self.lists:

@@ -666,7 +666,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
     labels = [row.stage for row in documents.funnel]
     passed = [(label, step) for label, step in zip(labels, steps, strict=True) if isinstance(step, UrlFilter)]
     if not passed:
-        raise StageError("this crawl has not passed url_filter; name a filter: url_hits(crawl, UrlFilter(…))")
+        raise StageError("this crawl has no stage url_filter: give a filter, url_hits(crawl, UrlFilter(…))")
     label, step = passed[0]
     came = next(row.documents_in for row in documents.funnel if row.stage == label)
     found = count_hits(tables(documents.removed(label).select_columns("url"), _BATCH), step, min_documents)

@@ -54,10 +54,10 @@ def test_what_cannot_be_loaded_of_a_composed_dataset_is_an_error(tmp_path):
     for asked, sentence in (
         ({}, "source 'composed' needs data_dir"),
         ({"data_dir": str(tmp_path)[:-1] + "nowhere"}, "composed.json"),
-        ({"data_dir": composed.path, "capacity": 24}, "no samples of capacity 24 and domain None; .*train/32"),
+        ({"data_dir": composed.path, "capacity": 24}, "no samples with capacity 24 and domain None; .*train/32"),
     ):
         with pytest.raises(SourceError, match=sentence):
             load_dataset("longcrawl", "composed", cache_dir=str(tmp_path / "cache"), **asked)
-    with pytest.raises(FormatError, match="open it by lc.loading.ComposedBatches") as raised:
+    with pytest.raises(FormatError, match="open it with lc.loading.ComposedBatches") as raised:
         lc.loading.Rectangle(composed.path)
     assert hasattr(lc.loading, str(raised.value).rpartition(".")[2])

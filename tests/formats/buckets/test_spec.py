@@ -26,7 +26,7 @@ def test_samples_are_read_in_any_order_anywhere(tmp_path):
     assert bucket.read([]).tokens.shape == (0, 64)
     with pytest.raises(IndexError, match=f"train/64 has samples 0 to {len(bucket) - 1}, not {len(bucket)}"):
         bucket.read([0, len(bucket)])
-    with pytest.raises(FormatError, match="has no bucket heldout/64; there is: train/64"):
+    with pytest.raises(FormatError, match="has no bucket heldout/64; known: train/64"):
         composed.bucket(64, "heldout")
     assert zarr.open_group(str(tmp_path / "out"), mode="r")["train/64"].shape == (len(bucket), 64)
     batches = lc.loading.Rectangle(tmp_path / "out", split="train/64", batch_size=8)

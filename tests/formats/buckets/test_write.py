@@ -330,10 +330,10 @@ def test_a_domain_without_tokens_has_no_bucket(tmp_path):
 @pytest.mark.parametrize(
     ("lengths", "fields", "said"),
     [
-        ([], {}, "there are no documents to write"),
-        ([0, 0], {}, "there is no token to write: all documents are empty"),
+        ([], {}, "no documents to write"),
+        ([0, 0], {}, "no tokens to write: every document is empty"),
         ([3, 3], {"strategy": "decomposition", "capacities": [16]}, "dropped as shorter than the smallest capacity"),
-        ([3, 0], {"heldout": 1}, "there is no sample to train on"),
+        ([3, 0], {"heldout": 1}, "no samples to train on"),
     ],
 )
 def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_path):
@@ -349,9 +349,9 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
         ({"capacities": []}, r"buckets needs a capacity: write \[2048, 4096, 8192, 16384\]"),
         ({"strategy": "fixed"}, r"'fixed' makes samples of one length, got the capacities .* write \[16384\]"),
         ({"strategy": "best"}, "takes one of 'buckets', 'fixed', 'multi-bucket', 'best-fit', 'first-fit', 'decompos"),
-        ({"strategy": "multi-bucket", "pool_size": 9}, "plans all documents together: leave pool_size out"),
+        ({"strategy": "multi-bucket", "pool_size": 9}, "plans all documents together: remove pool_size"),
         ({"padding_threshold": 2}, "padding_threshold is a share of a bucket, from 0 to 1, got 2"),
-        ({"padded_domains": ["a"]}, "padded_domains are for strategy interleaved: set composed.strategy"),
+        ({"padded_domains": ["a"]}, "padded_domains needs strategy interleaved: set composed.strategy"),
         (
             {"strategy": "interleaved", "capacities": [64], "domains": "url", "padded_domains": ["a"]},
             "composed.padded_domains names 'a', which is not a url of the documents; known: '",
@@ -359,9 +359,9 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
         ({"documents_per_sample": 3}, "'buckets' interleaves no documents"),
         ({"format": "nanogpt"}, "format takes one of 'zarr', 'gpt-simple', 'datatrove', 'megatron', 'token-parquet'"),
         ({"shard_bytes": 0}, "composed.shard_bytes is 0: take 1 or more"),
-        ({"heldout": 1.5}, "composed.heldout takes a fraction below 1 or a whole number"),
+        ({"heldout": 1.5}, "composed.heldout must be a fraction below 1 or a whole number"),
         ({"domains": "kind"}, "composed.domains needs a column 'kind'; the documents have: id, url, tokens"),
-        ({"domains": "tokens"}, "composed.domains names the column 'tokens', which is list"),
+        ({"domains": "tokens"}, "composed.domains refers to column 'tokens', which is list"),
         ({"end_of_text": None}, "composed needs an end-of-text token: add the stage tokenize, or set"),
         ({"end_of_text": 70_000}, "end_of_text 70,000 does not fit uint16"),
     ],
@@ -374,11 +374,11 @@ def test_settings_that_make_no_sense_are_refused(fields, said, tmp_path):
 
 def test_what_would_be_lost_or_cut_twice_is_refused(tmp_path):
     crawl = documents([20, 3])
-    with pytest.raises(StageError, match="composed cuts documents by its own plan: leave the stage windows out"):
+    with pytest.raises(StageError, match="composed cuts documents by its own plan: remove the stage windows"):
         compose(crawl | lc.tokens.Windows(8, 2), tmp_path / "out")
     cut = lc.Crawl((crawl | lc.tokens.Windows(8, 2)).data)
-    with pytest.raises(StageError, match="leave the stage windows out"):
+    with pytest.raises(StageError, match="remove the stage windows"):
         compose(cut, tmp_path / "out")
     masked = documents([3], masked_=[0]).data.rename_column("masked_", "masked")
-    with pytest.raises(StageError, match="composed would lose the column 'masked', which is of the text"):
+    with pytest.raises(StageError, match="composed would lose column 'masked', which refers to the text"):
         compose(lc.Crawl(masked), tmp_path / "out")

@@ -114,7 +114,7 @@ def test_a_run_is_verified_inspected_and_asked(run_folder, source):
     assert lc.analysis(run_folder) == lc.analysis(run_folder / "composed")
     assert lc.analysis(run_folder).documents == DOCUMENTS
     assert len(lc.compose(run_folder).lengths) == DOCUMENTS
-    with pytest.raises(FormatError, match="has no split 'val'; there is: heldout, train"):
+    with pytest.raises(FormatError, match="has no split 'val'; known: heldout, train"):
         lc.inspect(run_folder, "val")
     with pytest.raises(FormatError, match=r"split 'train' has samples 0 to \d+, not 1000"):
         lc.inspect(run_folder, row=1000)
@@ -136,7 +136,7 @@ def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
     assert "pieces/train/64/00000.parquet is missing" in said
     assert "train/64/c/9/0 is not part of this output" in said
     (copy / "composed.json").write_text((copy / "composed.json").read_text().replace("Buckets", "buckets"))
-    assert lc.verify(copy).problems == ("composed.json has been changed: the SHA-256 that it gives of itself differs",)
+    assert lc.verify(copy).problems == ("composed.json has been changed: the SHA-256 that it records differs",)
 
 
 @pytest.mark.slow

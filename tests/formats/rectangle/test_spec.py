@@ -239,12 +239,12 @@ def test_damaged_compressed_bytes_are_noticed_by_blosc(tmp_path):
 
 def test_what_is_there_is_named(tmp_path):
     write_ours(tmp_path, tokens_of(4, 4))
-    with pytest.raises(FormatError, match=r"has no split 'heldout'; there is: 'train', 'zarr.json'"):
+    with pytest.raises(FormatError, match=r"has no split 'heldout'; known: 'train', 'zarr.json'"):
         open_split(tmp_path, "heldout")
-    with pytest.raises(FormatError, match=r"there is no rectangle at .*nowhere"):
+    with pytest.raises(FormatError, match=r"no rectangle at .*nowhere"):
         open_split(tmp_path / "nowhere")
     np.testing.assert_array_equal(read_all(open_split(tmp_path / "train")), tokens_of(4, 4))
-    with pytest.raises(FormatError, match=f"not that of 'heldout': open the folder {re.escape(str(tmp_path))}"):
+    with pytest.raises(FormatError, match=f"not the one of 'heldout': open the folder {re.escape(str(tmp_path))}"):
         open_split(tmp_path / "train", "heldout")
 
 
@@ -253,7 +253,7 @@ def test_what_is_no_rectangle_is_said(tmp_path):
     zarr.create_array(tmp_path / "floats" / "train", shape=(9, 9), chunks=(3, 3), dtype="float32")
     with pytest.raises(FormatError, match="a rectangle is two-dimensional"):
         open_split(tmp_path / "flat")
-    with pytest.raises(FormatError, match="token ids are uint16 or uint32, this array has float32"):
+    with pytest.raises(FormatError, match="token ids must be uint16 or uint32, but this array has float32"):
         open_split(tmp_path / "floats")
     write_ours(tmp_path / "group", tokens_of(4, 4))
     (tmp_path / "group" / "zarr.json").write_text(
@@ -331,7 +331,7 @@ def test_reads_fsspec_urls(memory_store):
     assert open_split(memory_store).engine == "direct"
     for engine in ("direct", "zarr"):
         np.testing.assert_array_equal(read_all(open_split(memory_store, engine=engine)), tokens_of(75, 210))
-    with pytest.raises(FormatError, match=r"has no split 'heldout'; there is: 'train', 'zarr.json'"):
+    with pytest.raises(FormatError, match=r"has no split 'heldout'; known: 'train', 'zarr.json'"):
         open_split(memory_store, "heldout")
 
 

@@ -226,7 +226,7 @@ def test_the_same_documents_make_the_same_bytes(tmp_path, text_rectangle, direct
 def test_a_fraction_held_out_is_rounded_but_never_to_nothing(rows, heldout):
     wanted = round(rows * heldout) or int(heldout > 0)
     if wanted >= rows:
-        with pytest.raises(FormatError, match="leaves none to train on: set it lower"):
+        with pytest.raises(FormatError, match="leaves none to train on: lower it"):
             heldout_rows(heldout, rows)
     else:
         assert heldout_rows(heldout, rows) == wanted
@@ -245,7 +245,11 @@ def test_the_heldout_rows_are_the_first_of_the_order(tmp_path, heldout, rows):
 
 @pytest.mark.parametrize("heldout", [-0.1, -1, 1.5])
 def test_heldout_is_a_fraction_or_a_whole_number(heldout):
-    with pytest.raises(StageError, match=r"rectangle\.heldout takes a fraction below 1 or a whole number of rows, got"):
+    with pytest.raises(
+        StageError,
+        match=r"rectangle\.heldout must be a fraction below 1 or a whole number of "
+        r"rows, got",
+    ):
         RectangleOutput(heldout=heldout)
 
 
@@ -288,7 +292,7 @@ def test_rows_of_another_length_are_refused(tmp_path, length):
     with pytest.raises(FormatError) as raised:
         crawl.to_rectangle(tmp_path / "made", context_length=20, end_of_text=END_OF_TEXT)
     assert str(raised.value) == (
-        f"the other has {length} tokens, a row holds 20: "
+        f"the other has {length} tokens, but a row holds 20: "
         "put min_tokens: {n: 20} and truncate: {n: 20} before the rectangle"
     )
     assert list(tmp_path.iterdir()) == []
@@ -297,13 +301,13 @@ def test_rows_of_another_length_are_refused(tmp_path, length):
 def test_a_document_without_tokens_is_refused(tmp_path):
     tokens = pa.array([[1] * 20, None], pa.list_(pa.uint16()))
     crawl = lc.Crawl(datasets.Dataset(pa.table({"id": ["a", "b"], "tokens": tokens})))
-    with pytest.raises(FormatError, match="b has 0 tokens, a row holds 20"):
+    with pytest.raises(FormatError, match="b has 0 tokens, but a row holds 20"):
         crawl.to_rectangle(tmp_path / "made", context_length=20, end_of_text=END_OF_TEXT)
 
 
 def test_tokens_of_another_type_are_refused(tmp_path):
     crawl = lc.Crawl(datasets.Dataset.from_dict({"id": ["a"], "tokens": [[1, 2, 3]]}))
-    with pytest.raises(StageError, match="a rectangle takes tokens of type uint16 or uint32, these are .*int64"):
+    with pytest.raises(StageError, match="a rectangle needs uint16 or uint32 tokens, got .*int64"):
         crawl.to_rectangle(tmp_path / "made", context_length=3, end_of_text=0)
 
 
@@ -314,14 +318,12 @@ def test_texts_without_tokens_are_refused(tmp_path):
 
 
 def test_a_crawl_without_documents_is_refused(tmp_path):
-    with pytest.raises(
-        FormatError, match="there are no documents to write: all documents were removed before the output"
-    ):
+    with pytest.raises(FormatError, match="no documents to write: all were removed before the output"):
         build(tmp_path / "made", made_up(0, 20))
 
 
 def test_without_truncate_the_length_must_be_said(tmp_path):
-    with pytest.raises(StageError, match="a rectangle needs rows of one length: add truncate: "):
+    with pytest.raises(StageError, match="a rectangle needs rows of equal length: add truncate: "):
         crawl_of(made_up(3, 20)).to_rectangle(tmp_path / "made", end_of_text=0)
 
 
@@ -613,8 +615,8 @@ def test_inspect_says_shape_codec_and_ratio(whole):
     [
         ("train", 10, "has rows 0 to 9, not 10"),
         ("train", -1, "has rows 0 to 9, not -1"),
-        ("test", 0, "has no split 'test'; there is: heldout, train"),
-        ("rows", 0, "has no split 'rows'; there is: heldout, train"),
+        ("test", 0, "has no split 'test'; known: heldout, train"),
+        ("rows", 0, "has no split 'rows'; known: heldout, train"),
     ],
 )
 def test_inspect_names_what_is_not_there(whole, split, row, said):
@@ -640,11 +642,9 @@ def test_inspect_of_a_damaged_rectangle_is_one_sentence(copy):
 def test_inspect_of_nothing_is_one_sentence(tmp_path):
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "gpt-simple.json").write_text("{}")
-    with pytest.raises(
-        FormatError, match="is of the format 'gpt-simple', not a rectangle; open it by lc.loading.Packed"
-    ):
+    with pytest.raises(FormatError, match="has format 'gpt-simple', not rectangle: open it with lc.loading.Packed"):
         lc.loading.Rectangle(tmp_path / "shards", batch_size=1)
-    with pytest.raises(FormatError, match="has no split 'train'; there is: nothing"):
+    with pytest.raises(FormatError, match="has no split 'train'; known: nothing"):
         RectangleResult().inspect(tmp_path / "nowhere", "train", 0)
 
 

@@ -331,8 +331,8 @@ def test_one_table_is_taken_and_rows_are_refused(token_table, documents_in, sent
     [
         ({"dtype": "uint8"}, "dtype takes one of 'auto', 'uint16', 'uint32', got 'uint8'"),
         ({"terminate": True}, "terminate takes one of"),
-        ({"terminate": "missing", "end_of_text": None}, "and none is named: set end_of_text=ID, or type --end-of-text"),
-        ({"terminate": "always", "end_of_text": None}, "and none is named: set end_of_text=ID, or type --end-of-text"),
+        ({"terminate": "missing", "end_of_text": None}, "but none is set: set end_of_text=ID, or add --end-of-text"),
+        ({"terminate": "always", "end_of_text": None}, "but none is set: set end_of_text=ID, or add --end-of-text"),
         ({"end_of_text": -1}, "end_of_text -1 is not an id"),
         ({"end_of_text": 70_000}, "set dtype to 'uint32'"),
         ({"end_of_text": END, "vocabulary_size": END}, "end_of_text 600 is not an id"),
@@ -429,7 +429,9 @@ def test_a_file_of_changed_bytes_is_read_or_refused_in_one_sentence(token_table,
 def test_opening_what_is_not_there_or_not_here_is_one_sentence(sentence_of, tmp_path, name):
     format_ = FORMATS[name]
     assert "there is no file" in sentence_of(FormatError, format_.open, tmp_path / NAMES[name])
-    assert "copy it here first" in sentence_of(FormatError, format_.open, f"hf://datasets/me/mine/{NAMES[name]}")
+    assert "copy it to this machine first" in sentence_of(
+        FormatError, format_.open, f"hf://datasets/me/mine/{NAMES[name]}"
+    )
     assert "check takes one of" in sentence_of(FormatError, format_.open, tmp_path / NAMES[name], check="all")
 
 
@@ -446,12 +448,12 @@ def test_the_format_is_found_by_the_files(token_table, sentence_of, tmp_path):
         assert not lc.verify(tmp_path / name / file).problems
     bare = tmp_path / "bare.bin"
     lc.formats.nanogpt.write([token_table([[1, 2]])], bare, end_of_text=END)
-    assert "name its format" in sentence_of(FormatError, lc.formats.open_shard, bare)
+    assert "give its format" in sentence_of(FormatError, lc.formats.open_shard, bare)
     assert lc.formats.open_shard(bare, "nanogpt").tokens.tolist() == [1, 2, END]
     bare.with_suffix(".idx").write_bytes(b"something else")
-    assert "begins as no index" in sentence_of(CorruptionError, lc.formats.open_shard, bare)
-    assert "begins as no index" in str(lc.formats.verify_shard(bare))
-    assert "there is no token shard" in sentence_of(FormatError, lc.formats.open_shard, tmp_path / "nothing.bin")
+    assert "does not begin like an index" in sentence_of(CorruptionError, lc.formats.open_shard, bare)
+    assert "does not begin like an index" in str(lc.formats.verify_shard(bare))
+    assert "no token shard" in sentence_of(FormatError, lc.formats.open_shard, tmp_path / "nothing.bin")
     assert "known: datatrove" in sentence_of(FormatError, lc.formats.open_shard, bare, "zarr")
     assert "known: check, end_of_text" in sentence_of(
         FormatError, lc.formats.open_shard, tmp_path / "megatron" / "shard.bin", token_size=2

@@ -143,7 +143,7 @@ def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
 def test_what_a_file_says_of_itself_is_not_overruled(token_table, tmp_path, sentence_of):
     lc.formats.token_parquet.write([token_table([[1]])], tmp_path / "a.parquet", end_of_text=END)
     said = sentence_of(FormatError, lc.convert, tmp_path / "a.parquet", tmp_path / "a.ds", end_of_text=5)
-    assert "records that its end_of_text is 600, not 5: leave end_of_text out" in said
+    assert "records that its end_of_text is 600, not 5: remove end_of_text" in said
 
 
 def test_the_end_of_text_that_an_output_records_is_used(token_table, tmp_path, sentence_of):
@@ -169,7 +169,7 @@ def test_the_end_of_text_that_an_output_records_is_used(token_table, tmp_path, s
     with pytest.warns(UserWarning, match="the ids of documents are in .*documents and were not converted"):
         lc.convert(tmp_path / "whole", tmp_path / "rows", "olmo-core")
     said = sentence_of(FormatError, lc.convert, tmp_path / "whole", tmp_path / "kept", "olmo-core", end_of_text=5)
-    assert said == f"end_of_text is 5 and {tmp_path / 'whole'} records {END}: leave end_of_text out (--end-of-text)"
+    assert said == f"end_of_text is 5 and {tmp_path / 'whole'} records {END}: remove end_of_text (--end-of-text)"
 
 
 def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
@@ -213,18 +213,18 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
 @pytest.mark.parametrize(
     ("source", "target", "words", "said"),
     [
-        ("a.ds", "b.bin", {}, "type --to FORMAT, with one of gpt-simple, litdata, megatron, nanogpt"),
+        ("a.ds", "b.bin", {}, "add --to FORMAT, with one of gpt-simple, litdata, megatron, nanogpt"),
         ("a.ds", "b", {}, "with one of datatrove, gpt-simple, levanter, litdata, mds, megatron, nanogpt, olmo-core"),
         ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
-        ("a.ds", "a.ds", {}, "would be written over the shard that is read"),
+        ("a.ds", "a.ds", {}, "would overwrite the shard being read"),
         ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),
-        ("no.bin", "b.ds", {}, "there is no token shard"),
+        ("no.bin", "b.ds", {}, "no token shard"),
         ("a.ds", "b.bin", {"to": "megatron", "writing": {"header": "llm.c"}}, "megatron.write has no setting 'header'"),
         ("a.ds", "b.bin", {"to": "megatron", "reading": {"place": "end"}}, "datatrove.open has no setting 'place'"),
         ("a.ds", "b.bin", {"to": "megatron", "on_loss": "skip"}, "on_loss takes one of 'error', 'warn', got 'skip'"),
-        ("flat.bin", "b.ds", {"source_format": "nanogpt"}, "open it with end_of_text=ID, or type --end-of-text ID"),
-        ("flat.bin", "b.ds", {}, "if it is a flat file of tokens name its format, nanogpt, or type --from nanogpt"),
-        ("a.ds", "b.bin", {"to": "megatron", "terminate": "missing"}, "set end_of_text=ID, or type --end-of-text ID"),
+        ("flat.bin", "b.ds", {"source_format": "nanogpt"}, "set end_of_text=ID, or add --end-of-text ID"),
+        ("flat.bin", "b.ds", {}, "if it is a flat file of tokens, give its format, nanogpt, or add --from nanogpt"),
+        ("a.ds", "b.bin", {"to": "megatron", "terminate": "missing"}, "set end_of_text=ID, or add --end-of-text ID"),
         ("a.ds", "b.ds", {"to": "gpt-simple"}, "b.ds is not a shard of .bin and .idx: its name must end in .bin"),
         ("a.ds", "b.parquet", {"to": "megatron"}, "b.parquet is not a shard of .bin and .idx"),
     ],
@@ -271,7 +271,7 @@ def test_a_file_that_exists_is_not_replaced(token_table, tmp_path, sentence_of):
 def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, sentence_of):
     for name in ("a", "sub/b"):
         lc.formats.nanogpt.write(token_table([[1, 2], [3]]), tmp_path / "in" / f"{name}.bin", end_of_text=END)
-    assert "name its format, nanogpt, or type --from nanogpt" in sentence_of(FormatError, lc.verify, tmp_path / "in")
+    assert "give its format, nanogpt, or add --from nanogpt" in sentence_of(FormatError, lc.verify, tmp_path / "in")
     one = lc.verify(tmp_path / "in" / "a.bin", "nanogpt", end_of_text=END, vocabulary_size=601)
     assert one.checked == "nanogpt, 2 documents, 5 tokens, uint16; every id compared with a vocabulary of 601"
     both = lc.verify(tmp_path / "in", "nanogpt", end_of_text=END, vocabulary_size=601)
@@ -287,12 +287,12 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
     assert said == f"there is no file or folder {tmp_path / 'no.bin'}: check the path"
     crawl = lc.Crawl(Dataset.from_dict({"tokens": [[1]]}))
     crawl.to_gpt_simple(tmp_path / "output", end_of_text=END)
-    assert "records what is in it: leave vocabulary_size out" in sentence_of(
+    assert "records its contents: remove vocabulary_size" in sentence_of(
         FormatError, lc.verify, tmp_path / "output", vocabulary_size=9
     )
     assert not lc.verify(tmp_path / "output").problems
     for shards in ("output/train", "output/train/00000.bin"):
-        assert f"{tmp_path / 'output'} records what is in it: leave end_of_text out" in sentence_of(
+        assert f"{tmp_path / 'output'} records its contents: remove end_of_text" in sentence_of(
             FormatError, lc.verify, tmp_path / shards, end_of_text=7
         )
         assert not lc.verify(tmp_path / shards).problems
@@ -303,8 +303,8 @@ def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longc
     refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", "--to", "megatron")
     assert refused.returncode == 1
     assert refused.stderr == (
-        "FormatError: megatron cannot hold the overlaps of 1 documents, whose first tokens would count twice; to go "
-        "on without, set on_loss='warn', or --on-loss warn\n"
+        "FormatError: megatron cannot hold the overlaps of 1 documents, whose first tokens would count twice; to "
+        "continue, set on_loss='warn' or add --on-loss warn\n"
     )
     words = ["--to", "nanogpt", "--end-of-text", END, "--terminate", "missing", "--on-loss", "warn"]
     done = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", *words, "--set", "writing.header=llm.c")
@@ -319,7 +319,7 @@ def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longc
     ]
     assert lc.formats.nanogpt.open(tmp_path / "b.bin").tokens.tolist() == [END, 1, 2, END, 2, 3]
     wrong = longcrawl("convert", tmp_path / "a.bin", tmp_path / "c.bin", "--to", "nanogpt", "--set", "header=llm.c")
-    assert "FormatError: --set takes reading.NAME=VALUE or writing.NAME=VALUE" in wrong.stderr
+    assert "FormatError: --set needs reading.NAME=VALUE or writing.NAME=VALUE" in wrong.stderr
     (tmp_path / "flat.bin").write_bytes(b"\1\0\0\0\2\0\0\0")
     words = ("--from", "nanogpt", "--end-of-text", 1, "--vocabulary-size", 2, "--set", "reading.token_size=4")
     verified = longcrawl("verify", tmp_path / "flat.bin", *words)

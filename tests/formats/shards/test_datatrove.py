@@ -65,7 +65,7 @@ def test_the_width_of_a_token_follows_from_the_index(token_table, tmp_path, sent
     for file in ("a.ds.index", "a.ds.crc32c"):
         (tmp_path / file).unlink()
     said = sentence_of(FormatError, datatrove.open, tmp_path / "a.ds")
-    assert "open it with token_size=2 or token_size=4, or type --set reading.token_size=2" in said
+    assert "open it with token_size=2 or token_size=4, or add --set reading.token_size=2" in said
 
 
 def test_without_an_index_documents_are_found_by_their_end(shard, documents_in, sentence_of):
@@ -73,7 +73,7 @@ def test_without_an_index_documents_are_found_by_their_end(shard, documents_in, 
     unknown = datatrove.open(shard)
     assert len(unknown.tokens) == 9
     for ask in (lambda: len(unknown), lambda: unknown.ends, lambda: unknown.document(0)):
-        assert "open it with end_of_text=ID" in sentence_of(FormatError, ask)
+        assert "set end_of_text=ID" in sentence_of(FormatError, ask)
     assert documents_in(datatrove.open(shard, end_of_text=END)) == [[*one, END] for one in DOCUMENTS]
     assert "an unknown number of documents" in str(datatrove.verify(shard))
 
@@ -120,4 +120,4 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(shard, sentence_
 
 def test_a_tokenizer_that_metadata_cannot_hold_is_refused(token_table, tmp_path, sentence_of):
     said = sentence_of(FormatError, datatrove.write, [token_table([[1]])], tmp_path / "a.ds", tokenizer="a|b")
-    assert "leave | and line ends out" in said
+    assert "remove | and line breaks" in said

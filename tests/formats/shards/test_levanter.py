@@ -135,7 +135,7 @@ def test_other_types_and_what_cannot_be_stored_are_one_sentence(shard, token_tab
     assert "is of float32, only uint16 and int32 and uint32" in sentence_of(FormatError, levanter.open, shard)
     metadata.write_text("{")
     assert "zarr.json cannot be read" in sentence_of(CorruptionError, levanter.open, shard)
-    assert "would have no token" in sentence_of(FormatError, levanter.write, [], tmp_path / "b" / SUFFIX)
+    assert "would have no tokens" in sentence_of(FormatError, levanter.write, [], tmp_path / "b" / SUFFIX)
     wide = token_table([[1 << 31]], "uint32")
     assert "an id is 2,147,483,648" in sentence_of(FormatError, levanter.write, [wide], tmp_path / "b" / SUFFIX)
     assert not (tmp_path / "b").exists()

@@ -88,7 +88,7 @@ def test_other_flat_files_are_not_taken_for_chunks(shard, token_table, tmp_path)
 
 def test_tokens_of_two_types_in_a_folder_are_one_sentence(shard, token_table, sentence_of):
     litdata.write([token_table([[1]], "uint32")], shard.parent / "00001.bin")
-    assert "has other tokens than" in sentence_of(FormatError, litdata.write_index, shard.parent)
+    assert "have tokens of different types" in sentence_of(FormatError, litdata.write_index, shard.parent)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ def test_wrong_starts_are_one_sentence_and_a_problem_of_verify(shard, sentence_o
 
 
 def test_what_cannot_be_stored_is_one_sentence(token_table, tmp_path, sentence_of):
-    assert "would have no token" in sentence_of(FormatError, litdata.write, [], tmp_path / "b.bin")
+    assert "would have no tokens" in sentence_of(FormatError, litdata.write, [], tmp_path / "b.bin")
     wide = token_table([[1 << 31]], "uint32")
     assert "an id is 2,147,483,648" in sentence_of(FormatError, litdata.write, [wide], tmp_path / "b.bin")

@@ -42,7 +42,7 @@ def test_wide_tokens_are_int32_and_read_as_uint32(token_table, tmp_path):
 
 def test_an_id_that_int32_does_not_have_is_refused(token_table, tmp_path, sentence_of):
     said = sentence_of(FormatError, megatron.write, [token_table([[1 << 31]], "uint32")], tmp_path / "w")
-    assert "an id is 2,147,483,648, Megatron's int32 holds 2,147,483,647" in said
+    assert "an id is 2,147,483,648, but Megatron's int32 holds up to 2,147,483,647" in said
 
 
 def test_documents_of_several_sequences_are_one_run_and_that_is_said(shard, documents_in):
@@ -71,7 +71,7 @@ def test_modes_of_a_multimodal_set_are_passed_over_and_that_is_said(shard, docum
         ("a.bin", bytes(14), CorruptionError, "a.bin continues after byte 12"),
         ("a.idx", b"MMIDIDX\x00", CorruptionError, "a.idx does not begin with MMIDIDX"),
         ("a.idx", b"GPTS" + bytes(60), CorruptionError, "a.idx does not begin with MMIDIDX"),
-        ("a.idx", index([3, 1, 2], [0, 6, 8], [0, 1, 2, 3], version=2), FormatError, "is of version 2 at byte 9"),
+        ("a.idx", index([3, 1, 2], [0, 6, 8], [0, 1, 2, 3], version=2), FormatError, "has version 2 at byte 9"),
         ("a.idx", index([3, 1, 2], [0, 6, 8], [0, 1, 2, 3], code=5), FormatError, "has the token type 5 at byte 17"),
         ("a.idx", index([3, 1, 2], [0, 6, 8], [0, 1, 2, 3])[:-1], CorruptionError, "a.idx is cut: it ends at byte 101"),
         ("a.idx", index([3, 1, 2], [0, 6, 8], [0, 1, 2, 3]) + b"1", CorruptionError, "a.idx continues after byte 102"),
@@ -124,5 +124,5 @@ def test_lengths_of_less_than_nothing_are_found_beside_an_empty_file(shard, sent
 @pytest.mark.parametrize("documents", [[], [[], []]])
 def test_a_shard_without_tokens_is_refused_since_megatron_cannot_map_it(token_table, tmp_path, sentence_of, documents):
     tables = [token_table(documents)]
-    assert "leave it out" in sentence_of(FormatError, megatron.write, tables, tmp_path / "a.bin")
+    assert "exclude it" in sentence_of(FormatError, megatron.write, tables, tmp_path / "a.bin")
     assert not list(tmp_path.iterdir())

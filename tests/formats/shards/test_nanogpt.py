@@ -71,7 +71,7 @@ def test_without_an_end_of_text_documents_are_unknown_and_tokens_are_not(token_t
     nanogpt.write([token_table([[1, 2], [3]])], path, end_of_text=END)
     opened = nanogpt.open(path)
     assert opened.tokens.tolist() == [1, 2, END, 3, END]
-    assert "open it with end_of_text=ID" in sentence_of(FormatError, lambda: opened.ends)
+    assert "set end_of_text=ID" in sentence_of(FormatError, lambda: opened.ends)
 
 
 @pytest.mark.parametrize("place", ["end", "start"])

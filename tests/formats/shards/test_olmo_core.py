@@ -127,8 +127,8 @@ def test_documents_that_the_end_of_text_does_not_separate_are_a_loss(token_table
 
 def test_without_rows_documents_are_found_by_their_end(shard, documents_in, sentence_of):
     rows_of(shard).unlink()
-    assert "part-0.csv.gz and nothing else says how wide" in sentence_of(FormatError, olmo_core.open, shard)
-    assert "open it with end_of_text=ID" in sentence_of(FormatError, len, olmo_core.open(shard, token_size=2))
+    assert "part-0.csv.gz and nothing else records the width of" in sentence_of(FormatError, olmo_core.open, shard)
+    assert "set end_of_text=ID" in sentence_of(FormatError, len, olmo_core.open(shard, token_size=2))
     opened = olmo_core.open(shard, token_size=2, end_of_text=END)
     assert documents_in(opened) == [[*one, END] for one in DOCUMENTS]
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_stored_is_one_sentence(token_table, tmp_path, sentence_o
         assert f"document 1 has a line break in its {name}, 'b\\nc'" in said
     tables = [token_table([[1]], id=["a"]), token_table([[1]])]
     assert "give all the same" in sentence_of(FormatError, olmo_core.write, tables, path, end_of_text=END)
-    assert "would have no token" in sentence_of(FormatError, olmo_core.write, [], path)
+    assert "would have no tokens" in sentence_of(FormatError, olmo_core.write, [], path)
     assert "must end in .npy" in sentence_of(FormatError, olmo_core.write, [], tmp_path / "a")
 
 

@@ -72,7 +72,7 @@ def test_files_of_others_are_read_by_the_name_of_their_column(tmp_path, document
     path = tmp_path / "theirs.parquet"
     columns = {"input_ids": pa.array([[1, 2], [70_000]], pa.large_list(pa.int64())), "text": ["a", "b"]}
     pq.write_table(pa.table(columns), path)
-    assert "has no column 'tokens', it has input_ids, text" in sentence_of(FormatError, token_parquet.open, path)
+    assert "has no column 'tokens'; it has input_ids, text" in sentence_of(FormatError, token_parquet.open, path)
     assert "name another as column" in sentence_of(FormatError, token_parquet.open, path, column="text")
     opened = token_parquet.open(path, column="input_ids")
     assert documents_in(opened) == [[1, 2], [70_000]]
@@ -102,7 +102,7 @@ def test_files_that_contradict_themselves_are_one_sentence(tmp_path, sentence_of
 
 def test_settings_that_contradict_the_file_are_one_sentence(shard, sentence_of):
     said = sentence_of(FormatError, token_parquet.open, shard, vocabulary_size=700)
-    assert "records that its vocabulary_size is 601, not 700: leave vocabulary_size out" in said
+    assert "records that its vocabulary_size is 601, not 700: remove vocabulary_size" in said
 
 
 def test_metadata_that_is_no_json_object_is_one_sentence(tmp_path, sentence_of):

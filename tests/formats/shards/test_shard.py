@@ -41,7 +41,7 @@ def test_blocks_are_all_documents_in_order(lengths, block_tokens):
 
 
 def test_a_shard_that_does_not_say_where_documents_end_names_the_setting():
-    with pytest.raises(FormatError, match="open it with end_of_text=ID"):
+    with pytest.raises(FormatError, match="set end_of_text=ID"):
         len(TokenShard("a shard", "test", np.arange(3), None))
 
 

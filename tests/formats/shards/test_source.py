@@ -151,7 +151,7 @@ def test_shards_that_do_not_fit_the_first_are_bad_files(tmp_path):
     words = {"data_dir": str(tmp_path), "split": "train"}
     with pytest.raises(DatasetGenerationError) as raised:
         load_dataset("longcrawl", "datatrove", **words)
-    assert "has tokens of uint32, others have uint16: set dtype='uint32'" in str(raised.value.__cause__)
+    assert "has tokens of uint32, but others have uint16: set dtype='uint32'" in str(raised.value.__cause__)
     wide = load_dataset("longcrawl", "datatrove", dtype="uint32", **words)
     assert wide["tokens"][:] == [[1], [1 << 20]]
     masks = pa.array([[True]], pa.list_(pa.bool_()))
@@ -175,9 +175,9 @@ def test_a_vocabulary_bounds_the_ids(shards):
         ("datatrove", {}, "has nothing to read"),
         ("datatrove", {"data_dir": "nowhere"}, "nowhere is not a folder"),
         ("nanogpt", {"data_dir": "nowhere"}, "set end_of_text=ID"),
-        ("megatron", {"data_files": "*.idx"}, "names no file that ends in .bin"),
+        ("megatron", {"data_files": "*.idx"}, "matches no file that ends in .bin"),
         ("megatron", {"data_files": "*.txt"}, "not a shard of megatron; their names end in .bin"),
-        ("datatrove", {"data_files": "cut.ds"}, "the type of tokens is unknown, as no shard can be opened"),
+        ("datatrove", {"data_files": "cut.ds"}, "the token type is unknown, since no shard can be opened"),
         ("datatrove", {"data_files": "cut.ds", "token_size": 3}, "token_size takes"),
         ("gpt-simple", {"data_files": "a.bin", "end_of_text": -1}, "end_of_text -1 is not an id"),
     ],

@@ -59,5 +59,5 @@ def test_shards_are_of_the_split_whose_folder_they_are_in(names, splits):
     if splits is not None:
         assert sort_into_splits(names) == splits
         return
-    with pytest.raises(FormatError, match=r"0.bin is beside the folder val, so that its split is unknown"):
+    with pytest.raises(FormatError, match=r"0.bin is beside the folder val, so its split is unknown"):
         sort_into_splits(names)

@@ -173,7 +173,7 @@ def test_only_shards_that_an_output_lists_are_its_own(run_folder, tmp_path, sent
     for file in tmp_path.glob("stale*"):
         shutil.move(file, copy)
     assert "stale" in sentence_of(FormatError, shards_in, copy, None, "train")
-    assert "so that its split is unknown: move it" in sentence_of(
+    assert "so its split is unknown: move it" in sentence_of(
         SourceError, make_source(name, {"data_dir": str(copy), "end_of_text": END}).splits
     )
     assert "no token shard of the split 'val'" in sentence_of(FormatError, shards_in, copy / "train", None, "val")
@@ -317,7 +317,7 @@ def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
 
 
 def test_what_is_not_there_is_said(run_folder):
-    with pytest.raises(FormatError, match="has no split 'test'; there is: train, val"):
+    with pytest.raises(FormatError, match="has no split 'test'; known: train, val"):
         lc.inspect(run_folder, "test")
     with pytest.raises(FormatError, match=f"split '{held_out(run_folder)}' has documents 0 to 9, not 10"):
         lc.inspect(run_folder, held_out(run_folder), 10)
@@ -401,7 +401,7 @@ def test_windows_of_another_shard_stay_windows(tmp_path):
     again.to_gpt_simple(tmp_path / "two", end_of_text=END)
     for name in ("00000.bin", "00000.idx"):
         assert (tmp_path / "one/train" / name).read_bytes() == (tmp_path / "two/train" / name).read_bytes()
-    with pytest.raises(StageError, match="they are windows already, leave the stage windows out"):
+    with pytest.raises(StageError, match="they are windows already: remove the stage windows"):
         (again | lc.tokens.Windows(3, 1)).to_gpt_simple(tmp_path / "three", end_of_text=END)
 
 
@@ -409,12 +409,12 @@ def test_windows_of_another_shard_stay_windows(tmp_path):
     ("name", "windows", "said"),
     [
         ("megatron", (64, 16), "megatron cannot record that windows overlap, so their overlaps would count twice"),
-        ("nanogpt", (64, 0), "nanogpt cannot tell windows apart, which end without an end-of-text token"),
-        ("levanter", (64, 0), "levanter cannot tell windows apart, which end without an end-of-text token"),
-        ("litdata", (64, 0), "litdata cannot tell windows apart, which end without an end-of-text token"),
+        ("nanogpt", (64, 0), "nanogpt cannot tell windows apart, since they end without an end-of-text token"),
+        ("levanter", (64, 0), "levanter cannot tell windows apart, since they end without an end-of-text token"),
+        ("litdata", (64, 0), "litdata cannot tell windows apart, since they end without an end-of-text token"),
         ("mds", (64, 16), "mds cannot record that windows overlap, so their overlaps would count twice"),
-        ("olmo-core", (64, 0), "olmo-core cannot tell windows apart, which end without an end-of-text token"),
-        ("gpt-simple", (200_000, 70_000), "windows.overlap_size is 70,000, the index of gpt-simple holds 65,535"),
+        ("olmo-core", (64, 0), "olmo-core cannot tell windows apart, since they end without an end-of-text token"),
+        ("gpt-simple", (200_000, 70_000), "windows.overlap_size is 70,000, but the index of gpt-simple holds 65,535"),
     ],
 )
 def test_windows_that_a_format_cannot_hold_are_refused_before_anything_is_read(
@@ -427,7 +427,7 @@ def test_windows_that_a_format_cannot_hold_are_refused_before_anything_is_read(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"heldout": 1.5}, "gpt-simple.heldout takes a fraction below 1 or a whole number of rows, got 1.5"),
+        ({"heldout": 1.5}, "gpt-simple.heldout must be a fraction below 1 or a whole number of rows, got 1.5"),
         ({"shard_bytes": 0}, "gpt-simple.shard_bytes is 0: take 1 or more"),
         ({"end_of_text": -1}, "gpt-simple.end_of_text is -1: take 0 or more"),
         ({"bucket": "x"}, "has no field 'bucket'; known: buckets, dtype, end_of_text, heldout, on_loss"),
@@ -443,9 +443,7 @@ def test_what_the_documents_lack_is_said(tmp_path):
         tokens_crawl().to_gpt_simple(tmp_path / "out")
     with pytest.raises(StageError, match="gpt-simple.buckets needs a column 'source'; the documents have: id, tokens"):
         tokens_crawl().to_gpt_simple(tmp_path / "out", end_of_text=END, buckets="source")
-    with pytest.raises(
-        StageError, match="gpt-simple.buckets names the column 'kind', which is int64: name one of text"
-    ):
+    with pytest.raises(StageError, match="gpt-simple.buckets refers to column 'kind', which is int64: choose a text"):
         tokens_crawl(kind=[1, 2]).to_gpt_simple(tmp_path / "out", end_of_text=END, buckets="kind")
     narrow = lc.Crawl(Dataset(pa.table({"tokens": pa.array([[1]], pa.list_(pa.uint16()))})))
     with pytest.raises(FormatError, match="end_of_text 70,000 does not fit uint16: set dtype to 'uint32'"):

@@ -147,14 +147,14 @@ def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, 
         LoaderError, match=r"the checkpoint had . samples a step, \d+ in all, and .* goes on at \d+: keep"
     ):
         train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5", gradient_accumulation_steps=3)
-    with pytest.raises(LoaderError, match="with ignore_data_skip the epoch begins again after 5 steps: leave it out"):
+    with pytest.raises(LoaderError, match="with ignore_data_skip the epoch starts over after 5 steps: remove it"):
         train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5", ignore_data_skip=True)
     other = tmp_path / "other"
     stock.write(other, seed=1)
-    with pytest.raises(LoaderError, match="this state is not of .* as opened here: "):
+    with pytest.raises(LoaderError, match="this state does not match .* as opened here: "):
         train(tmp_path / "out", other, tmp_path / "out/checkpoint-5")
     stock.train(stock.open_feed(kind, folder), tmp_path / "without")
-    with pytest.warns(UserWarning, match="the checkpoint has no state of a feed: its data are not compared"):
+    with pytest.warns(UserWarning, match="the checkpoint has no feed state: its data cannot be compared"):
         train(tmp_path / "without", other, tmp_path / "without/checkpoint-5")
 
 
@@ -164,7 +164,7 @@ def test_a_check_refuses_what_lets_documents_see_each_other(stock, folder, tmp_p
     feed = stock.open_feed("packed", folder)
     check = lc.integrations.transformers.check_feed(feed)
     tokenizer = made_tokenizer()
-    with pytest.raises(LoaderError, match="see each other: pass data_collator=.*for_transformers"):
+    with pytest.raises(LoaderError, match="attend to each other: pass data_collator=.*for_transformers"):
         stock.train(feed, tmp_path, objects={"processing_class": tokenizer, "callbacks": [check]})
     with pytest.raises(LoaderError, match="flash_attention_2 separates documents only in one row: pass data_collator="):
         check_documents(
@@ -181,7 +181,9 @@ def test_ranks_of_one_context_share_their_samples_and_drop_masks(stock, folder):
     for sizes, samples in (({}, 48), ({"cp_size": 2, "dp_shard_size": 4}, 24)):
         args.parallelism_config = accelerate.ParallelismConfig(**sizes)
         assert samples_per_step(args) == samples
-    with pytest.raises(LoaderError, match="with cp_size=2 accelerate lets documents of a row see each other: set"):
+    with pytest.raises(
+        LoaderError, match="with cp_size=2 accelerate lets documents in a row attend to each other: set"
+    ):
         check_context(args, feed)
     check_context(args, replace(feed, packing="separate"))
 

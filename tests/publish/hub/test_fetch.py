@@ -60,7 +60,7 @@ def test_complete_rows_are_fetched(copy, tmp_path, zarr_format, rows, context, e
     assert lc.fetch("longcrawl64", REPO, tmp_path / "out", rows, context, zarr_format=zarr_format) == fetched
     assert not (tmp_path / "out/.fetch").exists()
     next(file for file in (tmp_path / "out/train").rglob("*0") if file.is_file()).unlink()
-    with pytest.raises(CorruptionError, match="is missing or cut: remove .*out and type the same command again"):
+    with pytest.raises(CorruptionError, match="is missing or cut: remove .*out and run the same command again"):
         lc.fetch("longcrawl64", REPO, tmp_path / "out", rows, context, zarr_format=zarr_format)
 
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_fetched_is_named(copy, tmp_path):
         asked = {"name": "longcrawl64", "repo": REPO, "out": tmp_path / "out"} | given
         with pytest.raises(HubError, match=message):
             lc.fetch(**asked)
-    with pytest.warns(UserWarning, match="has 44 complete rows of 48 tokens, and 99 were asked for"):
+    with pytest.warns(UserWarning, match="has 44 complete rows of 48 tokens, but 99 were requested"):
         assert lc.fetch("longcrawl64", REPO, tmp_path / "out", rows=99).rows == 44
 
 

@@ -166,7 +166,7 @@ def test_a_dry_run_needs_no_token(hub, repo, run, monkeypatch, there):
 def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, slept):
     oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
     hub.fail(f"PUT /lfs/{oid}", cut_after=5000, times=6)
-    with pytest.raises(HubError, match="type the same command again, what has been sent is not sent again"):
+    with pytest.raises(HubError, match="run the same command again; what was sent is not sent again"):
         lc.push(run, repo, "private")
     assert slept == [1, 2, 4, 8, 8]
     arrived = set(hub.received)
@@ -197,7 +197,7 @@ def stopped(hub, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(huggingface_hub.HfApi, "create_commit", create_and_cut)
-            with pytest.raises(HubError, match="cannot be reached.*type the same command again, what has been sent"):
+            with pytest.raises(HubError, match="cannot be reached.*run the same command again; what was sent"):
                 lc.push(run, repo, "private", **settings)
 
     monkeypatch.setattr(push_module, "COMMIT_FILES", 6)
@@ -215,7 +215,7 @@ def assert_nothing_loads(repo: str) -> None:
     for open_it, place in ((zarr.open_group, "rectangle"), (zarr.open_array, "rectangle/train")):
         with pytest.raises(FileNotFoundError):
             open_it(f"{url}/{place}", mode="r")
-    with pytest.raises(FormatError, match="is not whole, as a push to it was stopped or is still running"):
+    with pytest.raises(FormatError, match="is incomplete, since a push to it was stopped or is still running"):
         lc.verify(url)
     with pytest.raises(FormatError, match="holds neither a run nor an output"):
         lc.verify(f"{url}/rectangle")
@@ -244,7 +244,7 @@ def test_a_part_of_a_push_is_never_the_whole_and_the_same_push_goes_on(hub, repo
 @pytest.mark.slow
 def test_commits_that_take_the_hub_too_long_are_halved(hub, repo, run, monkeypatch):
     hub.commit_operations = 8
-    with pytest.raises(HubError, match="has failed at .* .504: Gateway Time-out.: type the same command again"):
+    with pytest.raises(HubError, match="has failed at .* .504: Gateway Time-out.: run the same command again"):
         lc.push(run, repo, "private")
     monkeypatch.setattr(push_module, "COMMIT_FILES", 6)
     hub.commit_operations = 2
@@ -273,7 +273,7 @@ def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
         shown = CliRunner().invoke(app, ["push", str(run), repo, "--private", *more])
         assert str(shown.exception) == (
             f"{repo} holds a part of {tag}, whose push was stopped or is still running: push that run again to "
-            f"finish it, or type --instead-of {tag} behind the command to have this one there instead"
+            f"finish it, or add --instead-of {tag} to the command to replace it"
         )
     assert not [asked for asked in hub.requests if not asked.startswith("GET")]
 
@@ -313,7 +313,7 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
     [
         (
             {"request": "POST .*/commit/", "status": 429, "retry_after": 3600},
-            "limits the rate of requests .* wait 3,600 seconds; type the same",
+            "limits the rate of requests .* wait 3,600 seconds; run the same",
         ),
         ({"request": "POST .*/commit/", "status": 403}, "does not allow this request"),
         ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached"),
@@ -354,9 +354,9 @@ def test_what_becomes_of_a_failure_is_said_as_it_is(hub, repo, run, slept):
     lc.push(run, repo, "private")
     hub.fail("GET", status=500, times=99)
     for ask in (lambda: lc.push(run, repo, "private", dry_run=True), lambda: lc.push(run, repo, "private")):
-        with pytest.raises(HubError, match="has failed at .*: nothing has been sent, type the same command again$"):
+        with pytest.raises(HubError, match="has failed at .*: nothing has been sent, run the same command again$"):
             ask()
-    with pytest.raises(HubError, match="has failed at .*told to fail.: type the same command again$"):
+    with pytest.raises(HubError, match="has failed at .*told to fail.: run the same command again$"):
         lc.verify(f"hf://datasets/{repo}")
 
 
@@ -404,7 +404,7 @@ def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
     lc.push(run, repo, "private")
     edited = (run / "README.md").read_text().replace("Made in a test.", "What I know of it.")
     commit(repo, **{"README.md": edited})
-    said = r"README\.md of .* was edited on the Hub \('by hand'\), .*then type --instead-of README\.md behind"
+    said = r"README\.md of .* was edited on the Hub \('by hand'\), .*then add --instead-of README\.md to"
     for dry_run in (True, False):
         with pytest.raises(HubError, match=said):
             lc.push(run, repo, "private", dry_run=dry_run)
@@ -420,7 +420,7 @@ def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
 def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub, repo, run):
     lc.push(run, repo, "private")
     (run / "README.md").write_text((run / "README.md").read_text() + "\nA person has added this.\n")
-    said = r"README\.md was edited and is pushed as it is, so longcrawl verify will report .*: type longcrawl card"
+    said = r"README\.md was edited and is pushed as it is, so longcrawl verify will report .*: run longcrawl card"
     for dry_run in (True, False):
         with pytest.warns(UserWarning, match=said):
             lc.push(run, repo, "private", dry_run=dry_run)
@@ -439,20 +439,18 @@ def test_instead_of_names_what_is_there(hub, repo, run, other, stopped):
         lc.push(what, repo, "private", instead_of=instead_of)
 
     with pytest.raises(
-        HubError, match="'nonsense' names nothing that could be .* holds no unfinished push, and no run: le"
+        HubError, match="'nonsense' matches nothing to replace.* holds no unfinished push, and no run: re"
     ):
         push(run, "nonsense")
     assert repo not in hub.repositories
     stopped(run, repo)
     tag = titles(hub, repo)[0].partition(",")[0]
-    with pytest.raises(
-        HubError, match=f"'{tag}0' names nothing that could be replaced, as {repo} holds a part of {tag}: "
-    ):
+    with pytest.raises(HubError, match=f"'{tag}0' matches nothing to replace, since {repo} holds a part of {tag}: "):
         push(run, f"{tag}0")
     for name in (tag, tag, "README.md"):
         push(run, name)
     for name in (tag, "run-0123456789ab", "README"):
-        with pytest.raises(HubError, match=f"'{name}' names nothing .* no unfinished push, and {tag}: leave it out"):
+        with pytest.raises(HubError, match=f"'{name}' matches nothing .* no unfinished push, and {tag}: remove it"):
             push(other, name)
     assert on_hub(hub, repo) == described(run)
 
@@ -460,7 +458,7 @@ def test_instead_of_names_what_is_there(hub, repo, run, other, stopped):
 def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
     shown = CliRunner().invoke(app, ["push", str(run), repo])
     assert shown.exit_code == 1
-    assert str(shown.exception) == f"who may see {repo}? type --private or --public behind it"
+    assert str(shown.exception) == f"choose who may see {repo}: add --private or --public"
     for both in ({}, {"visibility": "public", "private": False}):
         with pytest.raises(HubError, match=r"give private or public, or one of private=True and private=False$"):
             lc.push(run, repo, **both)
@@ -510,7 +508,7 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     [
         (
             b"# my own\n",
-            "it does not begin with YAML front matter .*move the card away and type longcrawl card",
+            "it does not begin with YAML front matter .*move the card away and run longcrawl card",
         ),
         (b"---\n---\n# my own\n", "it does not begin with YAML front matter between two lines of ---"),
         (b"---\nlicense: mit\n---\n\xff", r"it is not UTF-8 \(.*0xff.*\)\. Save it as UTF-8"),
@@ -568,7 +566,7 @@ def test_a_push_compares_what_the_hub_holds_before_it_sets_a_tag(hub, repo, run,
     # Asked for three times: whether it is there, after it was made, and after it was filled.
     for then in (lambda: None, lambda: None, lose):
         hub.fail(f"GET /api/datasets/{repo}$", then=then)
-    with pytest.raises(HubError, match=f"does not hold {RECTANGLE} as it was sent: type the same command again"):
+    with pytest.raises(HubError, match=f"does not hold {RECTANGLE} as sent: run the same command again"):
         lc.push(run, repo, "private")
     assert hub.repositories[repo].tags == {}
     sent = lc.push(run, repo, "private")
@@ -777,7 +775,7 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
         ):
             lc.verify(f"hf://{name}")
     for place in (f"hf://datasets/{repo}", run):
-        with pytest.raises(FormatError, match=f"no split 'train'; there is: .*; open the .* it, '{place}/rectangle'$"):
+        with pytest.raises(FormatError, match=f"no split 'train'; known: .*; open the .* it, '{place}/rectangle'$"):
             lc.loading.Rectangle(place, batch_size=8)
 
 
@@ -1004,11 +1002,11 @@ def test_a_run_on_the_hub_answers_as_one_on_disk_and_is_only_read(hub, repo, run
     assert str(lc.why(url, kept)) == str(lc.why(run, kept))
     assert repr(lc.funnel(url)) == repr(lc.funnel(run))
     hub.reset()
-    told = rf"^{url}/\S+ is not written, as runs are only read from there: fetch the run, and send .*longcrawl push"
+    told = rf"^{url}/\S+ cannot be written, since runs are only read from there: fetch the run, .*longcrawl push"
     for write in (lc.card, lc.write_report):
         with pytest.raises(RunError, match=told):
             write(url)
     assert lc.write_report(url, tmp_path / "a.html") == tmp_path / "a.html"
     assert hub.sent() == {}
-    with pytest.raises(RunError, match="^there is no finished run at hf://datasets/me/nothing, it has no manifest"):
+    with pytest.raises(RunError, match="^no finished run at hf://datasets/me/nothing, which has no manifest"):
         lc.funnel("hf://datasets/me/nothing")

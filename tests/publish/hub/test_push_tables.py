@@ -190,7 +190,7 @@ def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
 def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):
     run = shutil.copytree(runs["nanogpt"], tmp_path / "run")
     (run / "nanogpt/tokenizer.json").unlink()
-    with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens with: ask for --tables tokens"):
+    with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens: use --tables tokens"):
         push.prepare(run, "text")
 
 
@@ -407,6 +407,6 @@ def test_another_default_of_a_person_loads(run, tmp_path):
 
 def test_a_card_of_a_person_gets_no_tables(hub, run):
     (run / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
-    with pytest.warns(UserWarning, match="has no comments of longcrawl, so it cannot name token tables"):
+    with pytest.warns(UserWarning, match="has none of longcrawl's comments, so token tables"):
         sent = lc.push(run, "me/mine", "private")
     assert not [name for name in sent.send if name.startswith("tokens/")]

@@ -258,15 +258,15 @@ def test_a_page_takes_the_place_of_a_page_alone(run_folder, tmp_path):
     before = contents(run)
     data = next(name for name in before if name.startswith("parquet/"))
     own = ["manifest.json", "README.md", "recipe.yaml", "plan.json", data, "ledger/new.html", "card/funnel.svg"]
-    refused = [(run / name, "belongs to the run: name another file, such as") for name in own]
+    refused = [(run / name, "belongs to the run: choose another file, such as") for name in own]
     refused += [
         (tmp_path / "link" / "new.html", "belongs to the run"),
-        (tmp_path / "notes.html", "exists already: it is not a report, name another file with --out"),
-        (run, "is a folder: name a file, such as"),
+        (tmp_path / "notes.html", "exists already: it is not a report, choose another file with --out"),
+        (run, "is a folder: choose a file, such as"),
         (Path("/dev/null"), "exists already: it is not a report"),
-        (tmp_path / "notes.html" / "x.html", "cannot be written .*: name another file with --out"),
-        (Path("/proc/x.html"), "cannot be written .*: name another file with --out"),
-        (tmp_path / ("n" * 300), "cannot be written .*: name another file with --out"),
+        (tmp_path / "notes.html" / "x.html", "cannot be written .*: choose another file with --out"),
+        (Path("/proc/x.html"), "cannot be written .*: choose another file with --out"),
+        (tmp_path / ("n" * 300), "cannot be written .*: choose another file with --out"),
     ]
     for target, said in refused:
         # That so small a sample is refused later says that nothing was read before.
@@ -373,8 +373,8 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
             "lacks recipe, funnel, output: run the recipe again",
         ),
         ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.characters, funnel.stages: run the recipe again"),
-        ({"output": {"format": "scroll"}}, "is of an output 'scroll', this longcrawl knows composed, "),
-        ({"analysis": {"lengths": 3}}, "is not as runs write it.*: run the recipe again"),
+        ({"output": {"format": "scroll"}}, "has the output 'scroll', but this longcrawl knows composed, "),
+        ({"analysis": {"lengths": 3}}, "is not a valid manifest.*: run the recipe again"),
         (
             {
                 "recipe": {

@@ -504,7 +504,7 @@ def test_a_citation_of_the_recipe_comes_first(bare_folder):
     ("value", "said"),
     [
         ("Smith, 2026", "citation is not BibTeX: write entries such as @misc"),
-        ("  ", "citation is empty: leave it out, or write"),
+        ("  ", "citation is empty: remove it, or write"),
         ("@misc{a, title = {b}", "citation has an entry 'a' whose braces do not close"),
         ("@misc{a, title = {b}}}", "citation is not BibTeX"),
         ("@misc{a, title = {b}} and more", "citation is not BibTeX"),

@@ -395,7 +395,7 @@ def test_the_run_is_whole_with_an_edited_card_and_pictures(run_folder):
 
 def test_a_card_that_cannot_be_told_from_a_persons_stays(run_folder):
     (run_folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
-    with pytest.raises(RunError, match=r"README.md has none of the comments .* move it away"):
+    with pytest.raises(RunError, match=r"README.md lacks the comments .* move it away"):
         lc.card(run_folder)
     manifest = manifest_of(run_folder)
     manifest["files"]["README.md"]["sha256"] = checksum(run_folder / "README.md")
@@ -427,7 +427,10 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
     ledger = next((run_folder / "ledger").iterdir())
     kept = ledger.read_bytes()
     ledger.unlink()
-    with pytest.raises(RunError, match=rf"has lost ledger/{ledger.name}, which lists removed documents: copy it back"):
+    with pytest.raises(
+        RunError,
+        match=rf"is missing ledger/{ledger.name}, which lists removed documents: restore it",
+    ):
         lc.card(run_folder)
     ledger.write_bytes(kept)
     (run_folder / "manifest.json").write_text((run_folder / "manifest.json").read_text().replace("tiny", "tony"))
@@ -443,7 +446,7 @@ def test_nothing_is_written_where_the_card_cannot_be(run_folder):
     assert not (run_folder / "card").exists()
     (run_folder / "README.md").unlink()
     (run_folder / "card").write_text("")
-    with pytest.raises(RunError, match="card is a file, and pictures go to a folder of this name: move it away"):
+    with pytest.raises(RunError, match="card is a file, but plots need a folder of this name: move it away"):
         lc.card(run_folder, plots=True)
 
 
@@ -503,10 +506,10 @@ def test_odd_values_of_a_sealed_manifest_are_refused_by_their_path(run_folder, p
         write_manifest(run_folder, changed)
         for ask in (lc.card, lc.funnel, lc.write_report):
             with pytest.raises(
-                RunError, match=r"manifest.json is not as runs write it: \S+ is .* and should be"
+                RunError, match=r"manifest.json is not a valid manifest: \S+ is .* and should be"
             ) as said:
                 ask(run_folder)
-            named = re.search(r"write it: (\S+) is", str(said.value))[1].replace("[", ".").replace("]", "")
+            named = re.search(r"valid manifest: (\S+) is", str(said.value))[1].replace("[", ".").replace("]", "")
             assert named.startswith(path)
 
 

@@ -178,9 +178,9 @@ def test_rows_that_were_changed_on_disk_are_found(tmp_path, kind):
 def test_a_worker_with_other_versions_is_refused():
     versions = dict(installed_versions())
     assert run_packed(pack(abs, -1, versions)) == 1
-    with pytest.raises(RunError, match=r"has tokenizers [\d.]+, the driver 0.0.1: install the same versions"):
+    with pytest.raises(RunError, match=r"has tokenizers [\d.]+, but the driver has 0.0.1: install the same versions"):
         run_packed(pack(abs, -1, versions | {"tokenizers": "0.0.1"}))
-    with pytest.raises(RunError, match="has extra-package not installed, the driver 1"):
+    with pytest.raises(RunError, match="has extra-package not installed, but the driver has 1"):
         run_packed(pack(abs, -1, versions | {"extra-package": "1"}))
 
 
@@ -195,9 +195,9 @@ def test_spark_that_is_missing_is_one_sentence(monkeypatch, name):
 
 def test_options_of_one_engine_are_refused_with_another(longcrawl, tmp_path):
     done = longcrawl("run", "quickstart", "--out", tmp_path / "out", "--master", "local[2]")
-    assert "RunError: --master local[2] is for the engine spark: add --engine spark" in done.stderr
+    assert "RunError: --master local[2] needs the Spark engine: add --engine spark" in done.stderr
     done = longcrawl("run", "quickstart", "--out", tmp_path / "out", "--engine", "shared", "--num-proc", 2)
-    assert "RunError: num_proc=2 is for the engine local alone: leave out either num_proc or engine" in done.stderr
+    assert "RunError: num_proc=2 works only with the engine local: remove num_proc or engine" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -247,7 +247,7 @@ def test_results_of_another_user_are_not_read(tmp_path):
     step.do(0)
     assert step.result(0) == 1
     os.chown(step.file(0, "result"), 65_534, -1)
-    with pytest.raises(RunError, match="00000.result is another user's, and not read"):
+    with pytest.raises(RunError, match="00000.result belongs to another user and is not read"):
         step.result(0)
 
 
@@ -255,7 +255,7 @@ def test_results_of_another_user_are_not_read(tmp_path):
 def test_tasks_of_another_user_are_not_run(tmp_path):
     _Step.post(tmp_path / "step", abs, [-1])
     os.chown(tmp_path / "step" / "tasks.pickle", 65_534, -1)
-    with pytest.raises(RunError, match="tasks.pickle is another user's: its tasks are not run"):
+    with pytest.raises(RunError, match="tasks.pickle belongs to another user, so its tasks are not run"):
         _Step.open(tmp_path / "step")
 
 
@@ -268,7 +268,7 @@ def test_a_task_whose_process_is_killed_each_time_is_given_up(tmp_path):
         killed.join()
         assert killed.exitcode == 9
     step.do(0)
-    with pytest.raises(RunError, match="^a task was begun 3 times, and its process ended or hung each time: it may"):
+    with pytest.raises(RunError, match="^a task was started 3 times, and its process ended or hung each time: it may"):
         step.result(0)
 
 

@@ -207,7 +207,9 @@ def test_an_error_of_a_worker_is_raised_as_it_is(cluster, tmp_path):
 
 def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(spark_engine, "installed_versions", lambda: {"longcrawl": "0"})
-    with pytest.raises(RunError, match="a worker on .* has brotli .*, the driver not installed: install the same"):
+    with pytest.raises(
+        RunError, match="a worker on .* has brotli .*, but the driver has not installed: install the same"
+    ):
         list(cluster.tasks(abs, [1]))
 
 

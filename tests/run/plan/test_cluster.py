@@ -247,11 +247,11 @@ def test_the_command_line_has_files_and_cores(recipe):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--files", "9"], "--files is for the estimate of a cluster: name its cores too, such as --cores 4096"),
-        (["--cores", "9", "--save", "p.json"], "--save is for a plan that a run is compared with"),
-        (["--engine", "spark"], "--engine spark is for the estimate of a cluster: name its cores too"),
-        (["--cores", "0"], "--files and --cores take 1 or more, got --cores 0"),
-        (["--cores", "9", "--files", "-3"], "--files and --cores take 1 or more, got --files -3 and --cores 9"),
+        (["--files", "9"], "--files is for cluster estimates: add --cores, such as --cores 4096"),
+        (["--cores", "9", "--save", "p.json"], "--save cannot be combined with a cluster estimate"),
+        (["--engine", "spark"], "--engine spark is for cluster estimates: add --cores"),
+        (["--cores", "0"], "--files and --cores must be 1 or more, got --cores 0"),
+        (["--cores", "9", "--files", "-3"], "--files and --cores must be 1 or more, got --files -3 and --cores 9"),
         (["--cores", "9", "--files", "3"], "--files 3 is less than the 4 files that were sampled: sample fewer"),
     ],
 )
@@ -263,7 +263,7 @@ def test_bad_values_are_one_sentence(recipe, options, message):
 
 def test_one_file_does_not_tell_of_others(recipe):
     only_one = ["source.data_dir=null", "source.data_files=texts/0.jsonl"]
-    with pytest.raises(RunError, match=r"--files 9 needs a sample of 2 files, and the source has 1: add others"):
+    with pytest.raises(RunError, match=r"--files 9 needs a sample of 2 files, but the source has 1: add more files"):
         lc.plan_cluster(recipe, files=9, cores=1, overrides=only_one)
     assert lc.plan_cluster(recipe, files=1, cores=1, overrides=only_one).files == 1
 

@@ -106,7 +106,7 @@ def test_a_changed_plan_and_one_without_a_seal_are_rejected(recipe, tmp_path):
 
 
 def test_bad_input_is_one_sentence(recipe, tmp_path):
-    with pytest.raises(RunError, match="--parts 2 or more"):
+    with pytest.raises(RunError, match="--parts of 2 or more"):
         lc.plan(recipe, parts=1)
     with pytest.raises(RunError, match="is not a plan"):
         lc.Plan.load("planned.yaml")
@@ -122,10 +122,10 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         Path("odd.json").write_text(seal(told | change))
         with pytest.raises(RunError, match=r"odd\.json is not a complete plan"):
             lc.Plan.load("odd.json")
-    with pytest.raises(RunError, match="texts is a folder: name a file, such as texts/plan.json"):
+    with pytest.raises(RunError, match="texts is a folder: choose a file, such as texts/plan.json"):
         lc.Plan.from_dict(told).save("texts")
     asked = CliRunner().invoke(app, ["plan", recipe, "--save", "texts"])
-    assert "texts is a folder: name a file" in str(asked.exception)
+    assert "texts is a folder: choose a file" in str(asked.exception)
 
 
 @pytest.mark.slow

@@ -295,7 +295,7 @@ def test_which_statuses_and_types_are_pages_can_be_set(tmp_path):
         Warc(data_files="x", mimes=())
     with pytest.raises(SourceError, match="record_types has 'revisit'; known: response, resource, conversion"):
         Warc(data_files="x", record_types=("revisit",))
-    with pytest.raises(SourceError, match="max_record_bytes is 0; it must be at least 1"):
+    with pytest.raises(SourceError, match="max_record_bytes is 0: set it to 1"):
         Warc(data_files="x", max_record_bytes=0)
     with pytest.raises(SourceError, match=r"Warc.truncated takes one of 'keep', 'skip', got 'drop'"):
         Warc(data_files="x", truncated="drop")
@@ -1114,7 +1114,7 @@ def test_a_dataset_counts_broken_files(tmp_path, caplog):
         data = load_dataset("longcrawl", "warc", data_files=str(path), split="train", on_bad_files="skip")
     assert len(data) == 2
     assert "1 records are not documents, by rule: request 1" in caplog.text
-    assert "1 input files could not be read whole" in caplog.text
+    assert "1 input files could not be read completely" in caplog.text
 
 
 def test_a_crawl_of_texts(tmp_path):

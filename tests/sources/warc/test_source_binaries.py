@@ -299,7 +299,7 @@ def test_no_output_writes_pdfs(tmp_path):
 def test_no_stage_reads_texts_of_files_that_have_none(tmp_path):
     files = pa.array([PDF, None, PDF], pa.large_binary())
     message = (
-        r"needs texts, and the documents have PDFs or other files in the column 'content': before it, add the stage e"
+        r"needs texts, but the documents have PDFs or other files in the column 'content': before it, add the stage e"
     )
     for texts in ([None] * 3, ["one", "two", None], None):
         columns = {} if texts is None else {"text": pa.array(texts, pa.string())}

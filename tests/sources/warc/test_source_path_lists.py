@@ -375,7 +375,7 @@ def test_a_list_that_does_not_come_now_is_not_yet(dump, tmp_path, web_server):
     url = web_server(dump, failures=1)
     assert names(Warc(paths=f"{url}/{LIST}", base_url=url)) == NAMES
     down = web_server(dump, failures=99)
-    with pytest.raises(NotYetError, match=rf"{down}/{LIST}: cannot be fetched now .*Type the same command again"):
+    with pytest.raises(NotYetError, match=rf"{down}/{LIST}: cannot be fetched now .*Run the same command again"):
         lc.run(write_recipe(tmp_path, paths=f"{down}/{LIST}", base_url=url, on_bad_files="skip"), tmp_path / "out")
 
 
@@ -428,7 +428,7 @@ def test_a_file_that_the_list_names_and_the_server_lacks_goes_by_the_policy(dump
 def test_one_file_under_two_paths_is_found_by_its_ids(dump, tmp_path):
     shutil.copy(dump / NAMES[0], dump / NAMES[3])
     recipe = write_recipe(tmp_path, paths=str(dump / LIST), base_url=str(dump))
-    with pytest.raises(RunError, match=r"leave one of the two out of the source, or keep the first document of each"):
+    with pytest.raises(RunError, match=r"remove one of the two from the source, or keep the first document of each"):
         lc.run(recipe, tmp_path / "out")
 
 

@@ -382,7 +382,7 @@ def test_wrong_tables():
     stage = lc.text.ExtractText()
     with pytest.raises(StageError, match="extract_text needs a column 'html'; the documents have: id, text"):
         stage.edit(pa.table({"id": ["a"], "text": ["b"]}))
-    with pytest.raises(StageError, match="extract_text needs a column 'html' of strings, this one is binary; cast it"):
+    with pytest.raises(StageError, match="extract_text needs a column 'html' of strings, but it is binary; cast it"):
         stage.edit(pa.table({"html": [b"<p>"]}))
     assert workers() == []
 

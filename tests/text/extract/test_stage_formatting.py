@@ -178,7 +178,7 @@ def test_what_goes_and_what_stays(before, after):
 
 def test_both_can_be_switched_off():
     assert lc.text.format_text(" a http://b\n\n\n\nc ", urls="keep", max_newlines=None) == "a http://b\n\n\n\nc"
-    with pytest.raises(StageError, match="max_newlines is a whole number from 1 on, or None for any, got 0"):
+    with pytest.raises(StageError, match="max_newlines must be a whole number of 1 or more, or None for any, got 0"):
         lc.text.format_text("a", max_newlines=0)
 
 

@@ -117,7 +117,7 @@ def test_damaged_texts_are_one_sentence():
         for stage in RULES:
             with pytest.raises(StageError, match="column 'text' is damaged"):
                 stage.judge(pa.table({"text": texts}))
-    with pytest.raises(StageError, match="gopher_quality needs a column 'text' of strings, this one is int64"):
+    with pytest.raises(StageError, match="gopher_quality needs a column 'text' of strings, but it is int64"):
         lc.text.GopherQuality().judge(pa.table({"text": [1]}))
     with pytest.raises(StageError, match="needs a column 'text'"):
         lc.text.GopherQuality().judge(pa.table({"id": ["a"]}))
@@ -268,7 +268,7 @@ def test_rules_work_in_a_crawl():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"min_words": -1}, "gopher_quality.min_words takes a number from 0 on, or null to switch it off, got -1"),
+        ({"min_words": -1}, "gopher_quality.min_words must be 0 or more, or null to switch it off, got -1"),
         ({"max_bullet_lines": math.nan}, "GopherQuality.max_bullet_lines takes .*, got nan"),
         ({"max_words": 20}, "keeps nothing: min_words 50 is above max_words 20"),
         ({"min_stop_words": 9}, "keeps nothing: min_stop_words is 9 of 8 stop words"),
@@ -295,5 +295,5 @@ def test_rules_are_the_same_in_every_batch(tmp_path):
 
 def test_a_language_column_of_lists_is_one_sentence():
     table = pa.table({"text": ["a"], "language": [["en"]]})
-    with pytest.raises(StageError, match="needs a column 'language' of strings, this one is list"):
+    with pytest.raises(StageError, match="needs a column 'language' of strings, but it is list"):
         lc.text.GopherQuality(languages="gopher").judge(table)

@@ -384,7 +384,7 @@ def test_fields_that_make_no_sense(fields, message):
 def test_columns_that_are_missing_or_taken(book):
     with pytest.raises(StageError, match="extract_pdf needs a column 'content'; the documents have: id"):
         ExtractPdf().edit(pa.table({"id": ["a"]}))
-    with pytest.raises(StageError, match="needs a column 'content' of binary values, this one is string: give"):
+    with pytest.raises(StageError, match="needs a column 'content' of binary values, but it is string: give"):
         ExtractPdf().edit(pa.table({"id": ["a"], "content": ["text"]}))
     with pytest.raises(StageError, match="extract_pdf adds a column 'pages', which the documents already have"):
         ExtractPdf().edit(table(book(1), pages=[1]))

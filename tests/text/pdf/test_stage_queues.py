@@ -254,7 +254,7 @@ def test_a_run_without_a_result_has_its_queue(work, tmp_path, longcrawl):
     with pytest.raises(RunError, match="no document remains"):
         lc.run(recipe, tmp_path / "run")
     assert [*by_name(lc.queue(tmp_path / "run").ocr)] == ["scanned"]
-    with pytest.raises(RunError, match="there is no finished run|there is no folder|name the folder of a run"):
+    with pytest.raises(RunError, match="no finished run|there is no folder|name the folder of a run"):
         lc.queue(tmp_path / "elsewhere")
 
 
@@ -296,5 +296,8 @@ def test_a_push_merges_the_files_of_a_queue(work, tmp_path):
 def test_a_lost_file_of_a_queue_is_an_error(work, tmp_path):
     run = shutil.copytree(work / "run", tmp_path / "run")
     next((run / OCR).iterdir()).unlink()
-    with pytest.raises(LedgerError, match=r"has lost ocr_queue/00-0000\d\.parquet: copy it back, or type longcrawl ve"):
+    with pytest.raises(
+        LedgerError,
+        match=r"is missing ocr_queue/00-0000\d\.parquet: restore it, or run longcrawl",
+    ):
         lc.queue(run)

@@ -146,7 +146,7 @@ def test_the_command_says_the_licence(tmp_path, served, longcrawl):
 def test_a_stopped_download_goes_on(tmp_path, served):
     served.cut = 1000
     with pytest.raises(
-        SourceError, match=r"ended after 1,000 of [\d,]+ bytes; type the same command again to resume it"
+        SourceError, match=r"ended after 1,000 of [\d,]+ bytes; run the same command again to resume it"
     ):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert not (tmp_path / "ut1").exists()
@@ -183,7 +183,7 @@ def test_a_server_that_mixes_archives_is_found_out(tmp_path, served, text):
     with pytest.raises(SourceError):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     served.cut, served.tag, served.content, served.honest = None, '"2"', archive({"adult/domains": text}), False
-    with pytest.raises(SourceError, match="has another archive than when the download began; type the same command"):
+    with pytest.raises(SourceError, match="has another archive than when the download began; run the same command"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert (tmp_path / "ut1" / "adult" / "domains").read_text() == text
@@ -202,7 +202,7 @@ def test_a_server_that_mixes_archives_is_found_out(tmp_path, served, text):
 )
 def test_a_broken_archive_is_one_sentence_and_leaves_nothing(tmp_path, served, content):
     served.content = content
-    with pytest.raises(SourceError, match=r"is a broken archive \(.+\); it was removed, type the same command again$"):
+    with pytest.raises(SourceError, match=r"is a broken archive \(.+\); it was removed, run the same command again$"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert tree(tmp_path) in ([], ["ut1.partial.lock"])
     served.content = archive(GOOD)
@@ -258,7 +258,7 @@ def test_what_cannot_be_fetched_is_one_sentence(tmp_path, served, web_server):
     gone = web_server(tmp_path) + "/gone.tar.gz"
     with pytest.raises(SourceError, match=r"gone.tar.gz cannot be fetched \(.*File not found\)"):
         fetch_lists("ut1", out, gone)
-    with pytest.raises(SourceError, match=r"cannot be fetched \(.*refused\); type the same command again"):
+    with pytest.raises(SourceError, match=r"cannot be fetched \(.*refused\); run the same command again"):
         fetch_lists("ut1", out, "http://127.0.0.1:1/a.tar.gz")
     served.leads_to = "file:///etc/passwd"
     with pytest.raises(SourceError, match="cannot be fetched"):

@@ -352,7 +352,7 @@ def test_slices_chunks_and_no_documents_at_all(kind):
 
 def test_what_is_no_text_is_one_sentence():
     stage = lc.text.LineCorrections(language="en")
-    with pytest.raises(StageError, match="line_corrections needs a column 'text' of strings, this one is int64"):
+    with pytest.raises(StageError, match="line_corrections needs a column 'text' of strings, but it is int64"):
         stage(pa.table({"text": [1]}))
     buffers = [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xf4\xff")]
     with pytest.raises(StageError, match="column 'text' is damaged"):

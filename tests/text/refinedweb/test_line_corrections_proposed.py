@@ -107,7 +107,9 @@ def test_the_command_writes_patterns(tmp_path, longcrawl, monkeypatch):
     done = longcrawl("lines", "pages.jsonl", "--out", "lines.yaml", "--language", "de")
     assert done.returncode == 0, done.stderr
     Path("empty.jsonl").touch()
-    assert "empty.jsonl has no documents to propose lines of: name others" in longcrawl("lines", "empty.jsonl").stderr
+    assert (
+        "empty.jsonl has no documents to propose lines from: choose others" in longcrawl("lines", "empty.jsonl").stderr
+    )
     assert "share this" in done.stdout
     written = Path("lines.yaml").read_text().splitlines()
     assert written[1:4] == ['default: "de"', "languages:", '  "de":']
