@@ -162,7 +162,7 @@ def test_no_token_is_trained_on_twice(tokenized):
 @pytest.mark.parametrize("overlap", [33, 64])
 def test_overlap_must_be_at_most_half(overlap):
     """overlap_size must be at most half of max_length."""
-    with pytest.raises(StageError, match="overlap_size is from 0 to half of max_length, 32 here"):
+    with pytest.raises(StageError, match="overlap_size must be from 0 to half of max_length, 32 here"):
         lc.tokens.Windows(64, overlap)
 
 

@@ -176,7 +176,7 @@ class Configured:
         """Raise StageError for a field that is neither None nor at least the given number."""
         for name, smallest in least.items():
             if (value := getattr(self, name)) is not None and value < smallest:
-                raise StageError(f"{self.name}.{name} is {value:,}: take {smallest:,} or more")
+                raise StageError(f"{self.name}.{name} is {value:,}: set it to {smallest:,} or more")
 
 
 def short_repr(instance: Any) -> str:

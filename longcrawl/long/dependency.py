@@ -171,7 +171,7 @@ class InformationGain(ModelScore):
         most = min(self.long_context, self.pretrained().longest)
         if most <= self.short_context:
             raise StageError(
-                f"{self.name}.short_context is {self.short_context:,}, {self.model} takes {most:,} tokens: take fewer"
+                f"{self.name}.short_context is {self.short_context:,}, {self.model} takes {most:,} tokens: set fewer"
             )
         return most
 
@@ -234,7 +234,8 @@ class DependencyScore(ModelScore):
         model = super().pretrained()
         if model.longest < 2 * self.segment:
             raise StageError(
-                f"{self.name}.segment is {self.segment}, {self.model} takes {model.longest:,} tokens: take half at most"
+                f"{self.name}.segment is {self.segment}, {self.model} takes {model.longest:,} tokens: set it to "
+                "at most half"
             )
         return model
 
@@ -381,8 +382,7 @@ class AttentionDependency(ModelScore):
         self.check_least(span=1, stride=1, near=0)
         if self.initial < 0 or self.first <= self.initial + self.near:
             raise StageError(
-                f"{self.name}.first is {self.first}: take more than initial and near together, "
-                f"{self.initial + self.near}"
+                f"{self.name}.first is {self.first}: set it above initial and near together, {self.initial + self.near}"
             )
 
     def pretrained(self) -> Pretrained:
@@ -392,7 +392,7 @@ class AttentionDependency(ModelScore):
         if self._spans(model) <= self.first:
             raise StageError(
                 f"{self.name} measures from span {self.first} on, {self.model} takes {self._spans(model)} spans of "
-                f"{self.span} tokens: take a shorter span"
+                f"{self.span} tokens: shorten the span"
             )
         return model
 

@@ -54,7 +54,7 @@ class Hub(Text):
         found = self._files()
         if self.split is not None:
             if self.split not in found:
-                raise SourceError(f"{self.path} has no split {self.split!r}, it has: {', '.join(found)}; set split")
+                raise SourceError(f"{self.path} has no split {self.split!r}; it has: {', '.join(found)}; set split")
             found = {"train": found[self.split]}
         root = next(iter(found.values()))[0].removeprefix(DATASETS).split("/")[:2]
         return named_parts(self.name, DATASETS + "/".join(root), found, EXTENSIONS, "*.parquet")
@@ -68,7 +68,7 @@ class Hub(Text):
         files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
         others = [name for names in files.values() for name in names if not has_ending(name, EXTENSIONS)]
         if any(not name.startswith(DATASETS) for names in files.values() for name in names):
-            raise SourceError(f"{self.path} is a folder here, which datasets reads instead: run elsewhere")
+            raise SourceError(f"{self.path} is a folder here, which datasets reads instead: run in another folder")
         if others or not all(files.values()) or not files:
             example = f", such as {others[0].rpartition('/')[2]}" if others else ""
             raise SourceError(
@@ -88,7 +88,7 @@ def _or_error(load: Any) -> Any:
         return load()
     except DatasetNotFoundError as missing:
         raise SourceError(
-            f"{str(missing).rstrip('.')}: check path and revision; a private one takes the token of hf auth login"
+            f"{str(missing).rstrip('.')}: check path and revision; a private one needs `hf auth login`"
         ) from missing
     except ValueError as wrong:
         raise SourceError(f"{reason_of(wrong)}; set config, data_dir or data_files") from wrong

@@ -849,7 +849,7 @@ class RedPajamaV2(sources.Source):
         """Return the names of the listings of the wanted snapshots, for a server that cannot list them."""
         if not self.snapshots:
             raise SourceError(
-                f"{without_secrets(base)} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']"
+                f"{without_secrets(base)} cannot list its snapshots: set them, e.g. snapshots=['2023-06']"
             )
         pairs = itertools.product(self.languages, self.snapshots, self._kinds())
         return [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]

@@ -250,7 +250,7 @@ class Text(sources.Source):
         check_encoding(self.encoding)
         for name in self.fields:
             if name in sources.DOCUMENTS.names and name != "source":
-                raise SourceError(f"text.fields names {name!r}, a column in any case: set {name}_field instead")
+                raise SourceError(f"text.fields names {name!r}, which is always a column: set {name}_field instead")
             if self.fields.count(name) > 1:
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
@@ -344,7 +344,7 @@ class Text(sources.Source):
         (path,), name, section = part.files, part.name, part.section
         kind = self._kind(name)
         if self.file_field is not None and kind != ".parquet":
-            raise SourceError(f"{name} is not parquet, the only format with fields of bytes: leave out file_field")
+            raise SourceError(f"{name} is not parquet, the only format with fields of bytes: remove file_field")
         explain = partial(self._explain, path, section) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
 

@@ -47,7 +47,7 @@ class Classifier(Edit):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column in ("", "id", "text"):
-            raise StageError(f"{self.name}.column is {self.column!r}: name a column of its own for the scores")
+            raise StageError(f"{self.name}.column is {self.column!r}: choose a separate column for the scores")
         if self.at_least == {} or self.top_fraction == {}:
             raise StageError(f"{self.name} has a threshold without a label: add one, or remove it")
         if self.label == () or len(set(self._labels())) < len(self._labels()):
@@ -211,7 +211,7 @@ class FastTextClassifier(Classifier):
         """Return the probabilities of the labels; raise StageError if the file cannot be read or lacks a label."""
         if not self.model:
             raise StageError(
-                f"{self.name}.model is empty: name a fastText model, as longcrawl train-classifier writes one"
+                f"{self.name}.model is empty: set it to a fastText model, such as one from longcrawl train-classifier"
             )
         labels, model = self._labels(), read_model(self.model)
         for label in labels:

@@ -105,7 +105,7 @@ def read_model(path: str) -> Model:
             reader = _Reader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
             return _read_model(reader)
     except (OSError, ValueError, IndexError) as error:
-        raise StageError(f"{path} cannot be read as a fastText model: {error}; get it again") from error
+        raise StageError(f"{path} cannot be read as a fastText model: {error}; download it again") from error
 
 
 class _Reader:
@@ -165,9 +165,7 @@ def _read_model(reader: _Reader) -> Model:
     if word_ngrams > _LONGEST or (word_ngrams > 1 and not buckets):
         raise ValueError(f"it has n-grams of {word_ngrams} words in {buckets} buckets")
     if kind != _SUPERVISED or loss not in (_TREE, _SAMPLED, _SOFTMAX, _SEPARATE):
-        raise StageError(
-            f"{reader.path} has word vectors, but no labels: take a model that fastText trained supervised"
-        )
+        raise StageError(f"{reader.path} has word vectors, but no labels: choose a supervised fastText model")
     data, places, counts, word_count, kept = reader.entries()
     quantised = bool(reader.number("u1"))
     rows, norms = _read_vectors(reader, quantised=quantised)

@@ -147,7 +147,7 @@ class Language(Judge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.keep:
-            raise StageError("language.keep is empty and would keep nothing: name languages, such as ['en', 'de']")
+            raise StageError("language.keep is empty and would keep nothing: list languages, such as ['en', 'de']")
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Check that each document's ``language`` is one of ``keep``."""

@@ -153,9 +153,9 @@ def _check_settings(stage: Any, keep: float, stop_words: int, smallest: int) -> 
     if not isinstance(stage, TextRules):
         raise StageError(f"fit_thresholds takes a rule set such as lc.text.GopherQuality(), got {stage!r}")
     if not isinstance(keep, float | int) or not 0 < keep <= 1:
-        raise StageError(f"keep is a share above 0 and up to 1, such as 0.99, got {keep!r}")
+        raise StageError(f"keep must be a share above 0 and up to 1, such as 0.99, got {keep!r}")
     if smallest < 1:
-        raise StageError(f"min_documents and batch_size are at least 1, got {smallest}")
+        raise StageError(f"min_documents and batch_size must be at least 1, got {smallest}")
     if stop_words and not hasattr(stage, "stop_words"):
         raise StageError(f"{stage.name} has no stop words; fit them for lc.text.GopherQuality()")
 

@@ -127,7 +127,9 @@ class _FastTextIdentifier:
     def __init__(self, model: Model, path: str) -> None:
         for label in model.labels:
             if parse_tag(label) is None:
-                raise StageError(f"{path} has the label {label!r}, which is not a language; take a model of languages")
+                raise StageError(
+                    f"{path} has the label {label!r}, which is not a language; choose a model that identifies languages"
+                )
         self._model = model
         self.codes = [language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels]
         """Language of each label, None for one that is none."""

@@ -242,11 +242,11 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
         ) from failed
     if missing:
         raise StageError(
-            f"{folder} is not a {task} model, it has no weights for {', '.join(missing[:3])}: name one that has"
+            f"{folder} is not a {task} model, it has no weights for {', '.join(missing[:3])}: choose one that has them"
         )
     model = Pretrained(folder, module.eval(), tokenizer, device, dtype)
     if task == "causal" and attention in (None, "sdpa", "eager") and model.sees_later():
-        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: name one that has a mask")
+        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: choose a causal model")
     return model
 
 
@@ -428,7 +428,7 @@ class Pretrained:
                 "max_length or the contexts, or set device to 'cpu'"
             ) from full
         if np.isnan(found).any():
-            raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")
+            raise StageError(f"the model {self.name} returned NaN: set dtype to float32, or choose another model")
         return found
 
 
@@ -559,11 +559,11 @@ class ModelScore(OfModel, Edit):
         name_model(self)
         super().__post_init__()
         if self.at_least is not None and self.top_fraction is not None:
-            raise StageError(f"{self.name} has both at_least and top_fraction: take one of them")
+            raise StageError(f"{self.name} has both at_least and top_fraction: set only one of them")
         if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
-            raise StageError(f"{self.name}.top_fraction is {self.top_fraction}: take a share above 0, 1 at most")
+            raise StageError(f"{self.name}.top_fraction is {self.top_fraction}: set it above 0 and up to 1")
         if self.train_documents is not None and self.train_documents < 1:
-            raise StageError(f"{self.name}.train_documents is {self.train_documents}: take 1 or more")
+            raise StageError(f"{self.name}.train_documents is {self.train_documents}: set it to 1 or more")
 
     @property
     def measures_in(self) -> tuple[str, ...]:
@@ -583,7 +583,9 @@ class ModelScore(OfModel, Edit):
         scores = [pc.struct_field(self._measured(table), "score").drop_null().to_numpy() for table in tables]
         every = np.concatenate([np.zeros(0), *scores])
         if not len(every):
-            raise StageError(f"{self.name} has no document that is long enough to learn from: check what comes before")
+            raise StageError(
+                f"{self.name} has no document that is long enough to learn from: check the stages before it"
+            )
         return replace(self, at_least=reached_by(every, self.top_fraction), top_fraction=None)
 
     def prepare(self) -> None:

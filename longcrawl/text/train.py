@@ -248,7 +248,7 @@ def _write_trained(
     passes = epochs or max(5, min(ceil(STEPS / len(texts)), BYTES // _bytes(texts)))
     loss = _learn(model, texts, order, passes, rate, asked.seed)
     if not np.isfinite(loss):
-        raise StageError(f"training diverges with learning_rate {rate}: take a lower one")
+        raise StageError(f"training diverges with learning_rate {rate}: lower it")
     with writing(path, StageError, "name a file in a folder that can be written"):
         write_model(path, model, words, [counts[label] for label in order], passes)
     return len(words), passes, loss

@@ -51,7 +51,7 @@ def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
         raise StageError(f"these are several splits; choose one: documents[{next(iter(data), 'train')!r}]")
     if not hasattr(data, "with_format"):
         kind = type(documents).__name__
-        raise StageError(f"documents are a datasets.Dataset, a crawl or an Arrow table, got {kind}")
+        raise StageError(f"documents must be a datasets.Dataset, a crawl or an Arrow table, got {kind}")
     found = False
     for table in data.with_format("arrow").iter(batch_size):
         found = True

@@ -64,7 +64,9 @@ def tokenizer_name(tokenizer: Any) -> str:
         return os.fspath(tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", None) or tokenizer
     if not hasattr(backend, "to_str"):
-        raise TokenizerError(f"a tokenizer is {TAKEN}, or a PreTrainedTokenizerFast, not a {type(tokenizer).__name__}")
+        raise TokenizerError(
+            f"a tokenizer must be {TAKEN}, or a PreTrainedTokenizerFast, not a {type(tokenizer).__name__}"
+        )
     with unreadable("a tokenizer", TokenizerError, "leave out parts that are Python's, or pass a saved one"):
         spelled = backend.to_str()
     document = json.loads(spelled) | {"truncation": None, "padding": None}
@@ -701,7 +703,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
         TokenizerError: it is not a tokenizer, has no token ``end_of_text``, or is not one for ``engine``.
     """
     if engine not in get_args(Engine):
-        raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
+        raise TokenizerError(f"engine={engine!r} is not one of {', '.join(map(repr, get_args(Engine)))}")
     name = tokenizer_name(tokenizer)
     path = local_file(name) or _from_hub(name)
     status = path.stat()

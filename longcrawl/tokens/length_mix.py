@@ -72,7 +72,7 @@ class LengthMix(Judge):
         super().__post_init__()
         self.check_least(long_tokens=1)
         if not 0 < self.long_share < 1:
-            raise StageError(f"{self.name}.long_share is {self.long_share}: take a share above 0 and below 1")
+            raise StageError(f"{self.name}.long_share is {self.long_share}: set it above 0 and below 1")
 
     @property
     def needs_fit(self) -> bool:
@@ -106,9 +106,9 @@ class LengthMix(Judge):
         if short < long * odds:
             if self.on_few_short == "error":
                 raise StageError(
-                    f"{self.name} needs {long * odds:,.0f} tokens of short documents for {long:,} of long ones, there "
-                    f"are {short:,}: add short documents, raise long_share to {_rounded_up(long / (long + short))}, or "
-                    "set on_few_short to 'keep' or 'cut'"
+                    f"{self.name} needs {long * odds:,.0f} tokens of short documents for {long:,} of long ones, but "
+                    f"there are {short:,}: add short documents, raise long_share to "
+                    f"{_rounded_up(long / (long + short))}, or set on_few_short to 'keep' or 'cut'"
                 )
             if self.on_few_short == "cut":
                 last_long = _last_within(hashes[is_long], lengths[is_long], short / odds)

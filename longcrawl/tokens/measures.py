@@ -429,7 +429,7 @@ def named_strategy(
     if name in ONE_LENGTH and len(sizes) > 1:
         raise StageError(
             f"the strategy {name!r} makes samples of one length, got the capacities {list(sizes)}: "
-            f"write [{sizes[-1]}], or take buckets, multi-bucket or decomposition"
+            f"write [{sizes[-1]}], or choose buckets, multi-bucket or decomposition"
         )
     if pool_size is not None and name not in ("buckets", "first-fit", "interleaved"):
         raise StageError(f"the strategy {name!r} plans all documents together: remove pool_size")
@@ -458,10 +458,10 @@ def named_strategy(
 
 def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
     if planner == "interleaved" and name != "buckets":
-        raise StageError(f"the planner 'interleaved' is one of buckets, got the strategy {name!r}: take buckets")
+        raise StageError(f"the planner 'interleaved' is one of buckets, got the strategy {name!r}: choose buckets")
     if planner == "in-order" and name in ("best-fit", "decomposition"):
         raise StageError(
-            f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
+            f"the strategy {name!r} goes by length and keeps no order: choose buckets, or remove planner 'in-order'"
         )
     if planner != "interleaved" and chunk_tokens != Buckets.chunk_tokens:
         raise StageError(f"the planner {planner!r} makes no chunks: remove chunk_tokens, or choose 'interleaved'")

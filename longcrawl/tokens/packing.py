@@ -431,7 +431,7 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
     elif pieces and np.add.reduceat(plan.sizes, plan.bounds[:-1]).max() > max_length:
         wrong = f"a sample of more than {max_length:,} tokens"
     if wrong:
-        raise LoaderError(f"the packing has made {wrong}: correct it, or take packing='length-binned'")
+        raise LoaderError(f"the packing has made {wrong}: correct it, or set packing='length-binned'")
 
 
 def padded_rows(

@@ -76,9 +76,9 @@ class Windows(Rewrite):
         super().__post_init__()
         _check_sizes(self.max_length, self.overlap_size, "windows.")
         if self.end_of_text is not None and self.end_of_text < 0:
-            raise StageError(f"windows.end_of_text is a token id, 0 or more, got {self.end_of_text}")
+            raise StageError(f"windows.end_of_text must be a token id, 0 or more, got {self.end_of_text}")
         if not 0 <= self.overlap_probability <= 1:
-            raise StageError(f"windows.overlap_probability is from 0 to 1, got {self.overlap_probability}")
+            raise StageError(f"windows.overlap_probability must be from 0 to 1, got {self.overlap_probability}")
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the table with the column ``windows``."""
@@ -170,10 +170,10 @@ def _is_castable(kind: pa.DataType) -> bool:
 
 def _check_sizes(max_length: int, overlap_size: int, where: str) -> None:
     if max_length < 1:
-        raise StageError(f"{where}max_length is a number of tokens, 1 or more, got {max_length}")
+        raise StageError(f"{where}max_length must be a number of tokens, 1 or more, got {max_length}")
     if not 0 <= 2 * overlap_size <= max_length:
         raise StageError(
-            f"{where}overlap_size is from 0 to half of max_length, {max_length // 2:,} here, got {overlap_size:,}"
+            f"{where}overlap_size must be from 0 to half of max_length, {max_length // 2:,} here, got {overlap_size:,}"
         )
 
 

@@ -786,7 +786,7 @@ class Interleaved(OneCapacity):
         if self.documents_per_sample < 2 or self.chunks_per_document < 2:
             raise StageError(
                 f"Interleaved has {self.documents_per_sample} documents in a sample and {self.chunks_per_document} "
-                "chunks of each: set documents_per_sample and chunks_per_document to 2 or more, or take 'padded'"
+                "chunks of each: set documents_per_sample and chunks_per_document to 2 or more, or choose 'padded'"
             )
         if self.documents_per_sample * self.chunks_per_document > self.context_length:
             raise StageError(

@@ -122,13 +122,14 @@ class Tokenize(TokenizerStage, Rewrite):
         super().__post_init__()
         if self.vocabulary_size < 257:
             raise StageError(
-                f"tokenize.vocabulary_size is {self.vocabulary_size}: take 257 or more, for 256 bytes and an end"
+                f"tokenize.vocabulary_size is {self.vocabulary_size}: set it to 257 or more, for 256 bytes and an "
+                "end of text"
             )
 
         if self.train_documents is not None and (self.train_documents < 1 or not self.needs_fit):
             raise StageError(
                 f"tokenize.train_documents is {self.train_documents} with the tokenizer {self.tokenizer!r}: "
-                f"take 1 or more with {_TRAINED!r}, else null"
+                f"set it to 1 or more with {_TRAINED!r}, else null"
             )
 
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -140,7 +141,7 @@ class Tokenize(TokenizerStage, Rewrite):
         ids, offsets = encoded
         if offsets[-1] >= 1 << 31:
             raise StageError(
-                f"a batch has {offsets[-1]:,} tokens, a list column holds 2,147,483,647: use smaller batches"
+                f"a batch has {offsets[-1]:,} tokens, but a list column holds 2,147,483,647: use smaller batches"
             )
         values = pa.array(ids.astype(self._value_type(encoder), copy=False))
         lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
@@ -184,15 +185,14 @@ class Tokenize(TokenizerStage, Rewrite):
     def encoder(self) -> Encoder:
         """Load the tokenizer."""
         if self.needs_fit:
-            raise StageError(
-                "tokenize has no tokenizer yet: call stage.fit(tables, directory) first, or name one in tokenizer"
-            )
+            raise StageError("tokenize has no tokenizer yet: call stage.fit(tables, directory) first, or set tokenizer")
         return load_encoder(self.tokenizer, self.end_of_text)
 
     def _value_type(self, encoder: Encoder) -> Any:
         if self.dtype == "uint16" and encoder.vocabulary_size > 1 << 16:
             raise TokenizerError(
-                f"tokenize.dtype is uint16, but {self.tokenizer!r} has {encoder.vocabulary_size:,} ids: take 'auto'"
+                f"tokenize.dtype is uint16, but {self.tokenizer!r} has {encoder.vocabulary_size:,} ids: set it to "
+                "'auto'"
             )
         return encoder.dtype if self.dtype == "auto" else np.dtype(self.dtype)
 
@@ -201,7 +201,7 @@ class Tokenize(TokenizerStage, Rewrite):
         if pa.types.is_null(texts.type):
             return pc.cast(texts, pa.large_string())
         if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
-            raise StageError(f"tokenize needs strings in the column 'text', it has {texts.type}")
+            raise StageError(f"tokenize needs strings in column 'text', but it holds {texts.type}")
         return texts
 
     def _texts(self, table: pa.Table) -> list[str | None]:

@@ -191,9 +191,9 @@ WRONG = [
     ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: remove it"),
     ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "set dataset has none of the columns p"),
     ({"against": [7]}, r"decontaminate\.against takes a dataset, .* not a int"),
-    ({"ngram": 0}, r"decontaminate\.ngram is 0: take 1 or more"),
+    ({"ngram": 0}, r"decontaminate\.ngram is 0: set it to 1 or more"),
     ({"min_overlap": 2}, r"decontaminate\.min_overlap must be a share from 0 to 1, got 2"),
-    ({"policy": "cut", "window": -1}, r"decontaminate\.window is -1: take 0 or more"),
+    ({"policy": "cut", "window": -1}, r"decontaminate\.window is -1: set it to 0 or more"),
 ]
 
 

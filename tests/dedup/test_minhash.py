@@ -305,7 +305,7 @@ def test_presets_and_thresholds():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"bands": 0}, "min_hash.bands is 0: take 1 or more"),
+        ({"bands": 0}, "min_hash.bands is 0: set it to 1 or more"),
         ({"rows": -1}, "min_hash.rows is -1"),
         ({"ngram": 0}, "min_hash.ngram is 0"),
         ({"bands": 9000, "rows": 200}, "use at most 1,048,576 hash values"),

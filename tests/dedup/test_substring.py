@@ -615,8 +615,8 @@ def test_ids_that_occur_twice_are_refused_by_name():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"min_tokens": 0}, r"min_tokens is 0: take 1 or more"),
-        ({"memory": 1 << 20}, r"exact_substring\.memory is 1,048,576: take 67,108,864 or more"),
+        ({"min_tokens": 0}, r"min_tokens is 0: set it to 1 or more"),
+        ({"memory": 1 << 20}, r"exact_substring\.memory is 1,048,576: set it to 67,108,864 or more"),
         (
             {"policy": "keep"},
             r"ExactSubstring.policy takes one of 'cut', 'mask', 'drop-partial', 'drop-any', got 'keep'",
@@ -793,7 +793,7 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
             {"policy": "drop-partial", "max_share": -0.1},
             "exact_substring.max_share must be a share from 0 to 1, got -0.1",
         ),
-        ({"min_characters": -5}, "exact_substring.min_characters is -5: take 0 or more"),
+        ({"min_characters": -5}, "exact_substring.min_characters is -5: set it to 0 or more"),
     ],
 )
 def test_numbers_out_of_bounds_are_one_sentence(settings, said):

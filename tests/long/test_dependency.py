@@ -333,16 +333,16 @@ def test_a_run_with_another_model_is_refused(tiny_models, tmp_path, monkeypatch)
     [
         ({"short_context": 1}, "short_context is 1: set it to 2 or more, and below long_context, 16"),
         ({"short_context": 16}, "short_context is 16: set it to 2 or more, and below long_context, 16"),
-        ({"top_fraction": 0}, "top_fraction is 0: take a share above 0, 1 at most"),
+        ({"top_fraction": 0}, "top_fraction is 0: set it above 0 and up to 1"),
         (
             {"top_fraction": 0.5, "at_least": 0.1},
-            "information_gain has both at_least and top_fraction: take one of them",
+            "information_gain has both at_least and top_fraction: set only one of them",
         ),
-        ({"train_documents": 0}, "train_documents is 0: take 1 or more"),
+        ({"train_documents": 0}, "train_documents is 0: set it to 1 or more"),
         ({"segment": 1}, "dependency_score needs at least segments of 2 tokens, a window of two segments and one pair"),
         ({"pairs": 0}, "dependency_score needs at least segments of 2 tokens, a window of two segments and one pair"),
-        ({"span": 0}, "attention_dependency.span is 0: take 1 or more"),
-        ({"near": 9}, "attention_dependency.first is 5: take more than initial and near together, 10"),
+        ({"span": 0}, "attention_dependency.span is 0: set it to 1 or more"),
+        ({"near": 9}, "attention_dependency.first is 5: set it above initial and near together, 10"),
     ],
 )
 def test_settings_that_cannot_be_are_one_sentence(folder, settings, message):
@@ -373,9 +373,11 @@ def dependency_of(pair, **settings):
 
 
 def test_what_the_model_cannot_do_is_one_sentence(folder):
-    with pytest.raises(StageError, match=r"short_context is 100, .* takes 64 tokens: take fewer$"):
+    with pytest.raises(StageError, match=r"short_context is 100, .* takes 64 tokens: set fewer$"):
         lc.Crawl(Dataset.from_list(rows())) | gain(folder / "gpt2", short_context=100, long_context=200)
-    with pytest.raises(StageError, match=r"^dependency_score\.segment is 33, .* takes 64 tokens: take half at most$"):
+    with pytest.raises(
+        StageError, match=r"^dependency_score\.segment is 33, .* takes 64 tokens: set it to at most half$"
+    ):
         dependency(folder / "gpt2", segment=33, window=99).prepare()
     with pytest.raises(StageError, match=r"^attention_dependency measures from span 5 on, .* takes 4 spans of 16"):
         attention(folder / "gpt2", span=16).prepare()

@@ -250,8 +250,8 @@ def test_settings_that_cannot_be_are_one_sentence():
         ({"low": {"de": 2, "en": 3}, "high": {"eng": 2}}, "gzip_ratio keeps no long document of en: low 3 is above"),
         ({"low": 3, "high": {"en": 2}}, "gzip_ratio keeps no long document of en: low 3 is above high 2"),
         ({"high": {False: 2.0}}, "gzip_ratio.high has the language False: quote it"),
-        ({"min_bytes": 0}, "gzip_ratio.min_bytes is 0: take 1 or more"),
-        ({"low_quantile": 0.2, "min_documents": 0}, "gzip_ratio.min_documents is 0: take 1 or more"),
+        ({"min_bytes": 0}, "gzip_ratio.min_bytes is 0: set it to 1 or more"),
+        ({"low_quantile": 0.2, "min_documents": 0}, "gzip_ratio.min_documents is 0: set it to 1 or more"),
     ]:
         with pytest.raises(StageError, match=f"^{message}"):
             STAGE(**settings)

@@ -265,7 +265,7 @@ def test_nothing_to_learn_from_is_one_sentence():
 
 def test_settings_that_cannot_be_are_one_sentence():
     for name in ("window", "near", "train_documents"):
-        with pytest.raises(StageError, match=rf"^lexical_dependency\.{name} is 0: take 1 or more$"):
+        with pytest.raises(StageError, match=rf"^lexical_dependency\.{name} is 0: set it to 1 or more$"):
             STAGE(**{name: 0})
     with pytest.raises(StageError, match=r"^lexical_dependency has no statistics yet: call stage\.fit"):
         STAGE().measures(pa.array(["a"], pa.large_string()))

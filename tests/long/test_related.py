@@ -414,7 +414,7 @@ def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
         lc.run(tmp_path / "it.yaml", tmp_path / "run")
     for name in ("best-fit", "decomposition"):
         with pytest.raises(
-            StageError, match=rf"^the strategy '{name}' goes by length and keeps no order: take buckets"
+            StageError, match=rf"^the strategy '{name}' goes by length and keeps no order: choose buckets"
         ):
             lc.tokens.named_strategy(name, [512], planner="in-order")
     kept = [
@@ -425,7 +425,7 @@ def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
 
 def test_settings_and_documents_that_cannot_be_are_one_sentence():
     for name in ("neighbours", "branches", "tree_length", "pool_size", "train_documents"):
-        with pytest.raises(StageError, match=rf"^related\.{name} is 0: take 1 or more$"):
+        with pytest.raises(StageError, match=rf"^related\.{name} is 0: set it to 1 or more$"):
             STAGE("tree", **{name: 0})
     with pytest.raises(StageError, match=r"^Related\.method takes one of 'path', 'tree', 'keywords', got 'circle'"):
         STAGE("circle")

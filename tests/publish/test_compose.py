@@ -335,7 +335,7 @@ def test_lists_of_tokens_are_no_lengths(documents):
 
 
 def test_every_error_is_one_of_ours(tmp_path):
-    with pytest.raises(LongCrawlError, match="documents are a datasets"):
+    with pytest.raises(LongCrawlError, match="documents must be a datasets"):
         lc.compose(5)
     for tokens in (["one two"], [5]):
         pq.write_table(pa.table({"tokens": tokens}), tmp_path / "a.parquet")

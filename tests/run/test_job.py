@@ -993,7 +993,7 @@ def words_recipe(tmp_path: Path, tokenizer: Path, dtype: str) -> Path:
 @pytest.mark.slow
 def test_a_tokenizer_that_does_not_fit_uint16_is_refused(tmp_path, big_vocabulary):
     recipe = words_recipe(tmp_path, big_vocabulary, "uint16")
-    with pytest.raises(TokenizerError, match=r"tokenize.dtype is uint16, but .* has 70,001 ids: take 'auto'"):
+    with pytest.raises(TokenizerError, match=r"tokenize.dtype is uint16, but .* has 70,001 ids: set it to 'auto'"):
         lc.run(recipe, tmp_path / "out")
 
 

@@ -443,7 +443,7 @@ def test_a_release_over_http(release, expected, web_server):
     settings = {"data_dir": url, "snapshots": ["2022-49", "2023-06"], "split": "train"}
     assert load_dataset("longcrawl", "redpajama-v2", **settings).to_list() == expected
     assert list(load_dataset("longcrawl", "redpajama-v2", streaming=True, **settings)) == expected
-    with pytest.raises(SourceError, match=r"name them, e.g. snapshots=\['2023-06'\]"):
+    with pytest.raises(SourceError, match=r"set them, e.g. snapshots=\['2023-06'\]"):
         RedPajamaV2(data_dir=url).splits()
     with pytest.raises(
         SourceError, match=r"en-2023-6-head_middle.txt does not exist; snapshots are written like '2023-06'"

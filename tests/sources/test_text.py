@@ -259,7 +259,7 @@ def test_text_files_have_no_fields(tmp_path):
 
 def test_fields_that_cannot_be_columns_are_refused(tmp_path):
     for fields, said in (
-        (["url"], "names 'url', a column in any case: set url_field instead"),
+        (["url"], "names 'url', which is always a column: set url_field instead"),
         (["a", "a"], "names 'a' twice"),
     ):
         with pytest.raises(SourceError, match=said):

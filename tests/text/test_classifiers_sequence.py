@@ -101,7 +101,7 @@ def test_classifiers_as_nemo_curator_saves_them_have_their_scores(deberta, tiny_
         assert edited["quality_label"][number].as_py() == NAMES["id2label"][int(np.argmax(found))]
     save_file({name: tensor for name, tensor in weights.items() if name != "fc.bias"}, tmp_path / "model.safetensors")
     with pytest.raises(
-        StageError, match=r"is not a classifier model, it has no weights for fc.bias: name one that has"
+        StageError, match=r"is not a classifier model, it has no weights for fc.bias: choose one that has"
     ):
         stage.prepare()
 

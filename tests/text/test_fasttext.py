@@ -187,7 +187,9 @@ def test_what_does_not_belong_into_a_model_is_one_sentence(tmp_path, write_model
         whole.replace(b"__label__en\0", b"__label__de\0"): "it has the label 'de' more than once",
     }.items():
         path.write_bytes(content)
-        with pytest.raises(StageError, match=rf"m\.bin cannot be read as a fastText model: {sentence}; get it again$"):
+        with pytest.raises(
+            StageError, match=rf"m\.bin cannot be read as a fastText model: {sentence}; download it again$"
+        ):
             lc.text.FastTextClassifier(str(path), "de").prepare()
 
 

@@ -72,7 +72,7 @@ def test_min_bytes_measures_what_the_tokenizer_would_see(text, ascii_only, least
 def test_language_keeps_what_is_named_and_drops_the_unknown():
     table = pa.table({"id": ["a", "b", "c"], "language": ["en", "de", None]})
     assert lc.text.Language(("en", "de"))(table) == [True, True, False]
-    with pytest.raises(StageError, match=r"name languages"):
+    with pytest.raises(StageError, match=r"list languages"):
         lc.text.Language(())
 
 

@@ -500,13 +500,13 @@ def test_it_is_hashed_and_pickled_with_a_mapping(tmp_path, write_model):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"version": 11}, "its format has version 11, but this longcrawl reads 12; get it again"),
-        ({"kind": 1}, "has word vectors, but no labels: take a model that fastText trained supervised"),
+        ({"version": 11}, "its format has version 11, but this longcrawl reads 12; download it again"),
+        ({"kind": 1}, "has word vectors, but no labels: choose a supervised fastText model"),
         ({"word_ngrams": 65}, "it has n-grams of 65 words in 50 buckets"),
         ({"word_ngrams": 2, "ngrams": (0, 0), "buckets": 0}, "it has n-grams of 2 words in 0 buckets"),
         (
             {"labels": ["en", "positive"]},
-            "has the label 'positive', which is not a language; take a model of languages",
+            "has the label 'positive', which is not a language; choose a model that identifies languages",
         ),
         ({"ngrams": (2, 900)}, "it has n-grams of 900 characters in 50 buckets"),
     ],
@@ -522,7 +522,7 @@ def test_a_model_of_another_kind_is_one_sentence(tmp_path, write_model, changed,
 def test_a_file_that_is_no_model_is_one_sentence(tmp_path):
     for content in (b"", b"no model", b"\0" * 200):
         (tmp_path / "model.ftz").write_bytes(content)
-        with pytest.raises(StageError, match=r"model.ftz cannot be read as a fastText model: .*; get it again"):
+        with pytest.raises(StageError, match=r"model.ftz cannot be read as a fastText model: .*; download it again"):
             lc.text.IdentifyLanguage(model=str(tmp_path / "model.ftz")).prepare()
     with pytest.raises(StageError, match=r"nowhere.bin does not exist; give the path of a fastText model"):
         lc.text.IdentifyLanguage(model="nowhere.bin").prepare()

@@ -313,7 +313,7 @@ def test_what_a_folder_lacks_is_one_sentence(folder, tiny_models, damage, messag
 
 
 def test_weights_for_another_task_are_an_error(folder):
-    with pytest.raises(StageError, match=r"is not a classifier model, it has no weights for score\.weight: name one"):
+    with pytest.raises(StageError, match=r"is not a classifier model, it has no weights for score\.weight: choose one"):
         load_model(str(folder), "classifier", "cpu")
 
 

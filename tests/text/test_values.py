@@ -65,7 +65,7 @@ def test_a_missing_matplotlib_is_one_sentence(monkeypatch):
 
 def test_what_is_no_documents_is_one_sentence():
     stage = lc.text.MinChars(3)
-    with pytest.raises(StageError, match="documents are a datasets.Dataset, a crawl or an Arrow table, got list"):
+    with pytest.raises(StageError, match="documents must be a datasets.Dataset, a crawl or an Arrow table, got list"):
         lc.text.rule_values(["a"], stage)
     with pytest.raises(StageError, match=r"these are several splits; choose one: documents\['train'\]"):
         lc.text.rule_values(DatasetDict(train=Dataset(TABLE)), stage)

@@ -52,7 +52,9 @@ def test_the_share_is_the_nearest_that_a_prefix_of_hashes_has(lengths, share, po
     wanted = long * (1 - share / 100) / (share / 100)
     is_few = short < wanted
     if is_few and policy == "error":
-        with pytest.raises(StageError, match=f"^length_mix needs .* for {long} of long ones, there are {short}: add"):
+        with pytest.raises(
+            StageError, match=f"^length_mix needs .* for {long} of long ones, but there are {short}: add"
+        ):
             stage.fit(tables, "")
         return
     kept, removed = kept_of(stage, tables)
@@ -78,7 +80,7 @@ def test_the_share_is_the_nearest_that_a_prefix_of_hashes_has(lengths, share, po
 def test_a_mix_needs_its_fit_and_a_share():
     with pytest.raises(StageError, match="^length_mix has not counted the tokens yet: call stage.fit"):
         MIX().judge(documents([1]))
-    with pytest.raises(StageError, match="^length_mix.long_share is 1: take a share above 0 and below 1$"):
+    with pytest.raises(StageError, match="^length_mix.long_share is 1: set it above 0 and below 1$"):
         MIX(long_share=1)
 
 

@@ -138,16 +138,16 @@ def test_a_column_of_something_else_is_refused():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"max_length": 0}, "windows.max_length is a number of tokens, 1 or more, got 0"),
+        ({"max_length": 0}, "windows.max_length must be a number of tokens, 1 or more, got 0"),
         (
             {"max_length": 100, "overlap_size": 51},
-            "windows.overlap_size is from 0 to half of max_length, 50 here, got 51",
+            "windows.overlap_size must be from 0 to half of max_length, 50 here, got 51",
         ),
         (
             {"max_length": 100, "overlap_size": -1},
-            "windows.overlap_size is from 0 to half of max_length, 50 here, got -1",
+            "windows.overlap_size must be from 0 to half of max_length, 50 here, got -1",
         ),
-        ({"end_of_text": -1}, "windows.end_of_text is a token id, 0 or more, got -1"),
+        ({"end_of_text": -1}, "windows.end_of_text must be a token id, 0 or more, got -1"),
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(settings, said):
@@ -184,12 +184,12 @@ def test_each_document_is_cut_by_its_own_overlap(lengths, max_length, share, dat
 
 @pytest.mark.parametrize("overlap_size", [5, -1, np.array([0, 5]), np.array([-1, 0])])
 def test_sizes_are_checked_also_where_no_document_is(overlap_size):
-    with pytest.raises(StageError, match="overlap_size is from 0 to half of max_length, 4 here"):
+    with pytest.raises(StageError, match="overlap_size must be from 0 to half of max_length, 4 here"):
         document_windows([9, 9] if np.ndim(overlap_size) else [], 8, overlap_size)
 
 
 def test_overlap_probability_is_spelled_only_where_it_is_set():
     assert "overlap_probability" not in Windows(8, 2).settings()
     assert Windows(8, 2, overlap_probability=0.5).settings()["overlap_probability"] == 0.5
-    with pytest.raises(StageError, match=r"windows\.overlap_probability is from 0 to 1, got 1\.5"):
+    with pytest.raises(StageError, match=r"windows\.overlap_probability must be from 0 to 1, got 1\.5"):
         Windows(8, 2, overlap_probability=1.5)

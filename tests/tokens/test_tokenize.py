@@ -89,7 +89,7 @@ def test_dtype_too_small_for_the_vocabulary(documents, fitted, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(document))
     assert Tokenize(str(path))(documents)["tokens"].type == pa.list_(pa.uint32())
-    with pytest.raises(TokenizerError, match="70,001 ids: take 'auto'"):
+    with pytest.raises(TokenizerError, match="70,001 ids: set it to 'auto'"):
         Tokenize(str(path), dtype="uint16")(documents)
 
 
@@ -202,11 +202,11 @@ def test_map_does_not_reuse_the_cache_of_another_tokenizer(documents, tmp_path):
 def test_wrong_settings_and_tables(documents, fitted):
     with pytest.raises(StageError, match="one of 'auto', 'uint16', 'uint32'"):
         Tokenize(dtype="int32")
-    with pytest.raises(StageError, match="take 257 or more"):
+    with pytest.raises(StageError, match="set it to 257 or more"):
         Tokenize("trained", vocabulary_size=256)
     with pytest.raises(StageError, match="tokenize needs a column 'text'"):
         fitted(documents.drop_columns(["text"]))
-    with pytest.raises(StageError, match="strings in the column 'text', it has int64"):
+    with pytest.raises(StageError, match="strings in column 'text', but it holds int64"):
         fitted(pa.table({"text": [1, 2]}))
     with pytest.raises(TokenizerError, match="no tokenizer at"):
         Tokenize("no/such/tokenizer.json")(documents)

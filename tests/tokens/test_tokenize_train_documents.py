@@ -129,6 +129,6 @@ def test_recipes_that_do_not_set_it_are_spelled_as_before():
 @pytest.mark.parametrize(("tokenizer", "count"), [("gpt2", 5), ("trained", 0)])
 def test_a_number_that_means_nothing_is_one_sentence(tokenizer, count):
     with pytest.raises(
-        StageError, match=f"train_documents is {count} with the tokenizer '{tokenizer}': take 1 or more"
+        StageError, match=f"train_documents is {count} with the tokenizer '{tokenizer}': set it to 1 or more"
     ):
         Tokenize(tokenizer, train_documents=count)

@@ -167,7 +167,7 @@ class ClusterPlan(Tabular):
         yield f"wall: {interval(self.wall_hours.scaled(3600.0), duration)} = {sums}"
         if self.busy < self.cores:
             idle = self.cores - self.busy
-            yield f"{idle:,} of {self.cores:,} cores have nothing to read: take {self.tasks:,} cores or fewer"
+            yield f"{idle:,} of {self.cores:,} cores have nothing to read: use {self.tasks:,} cores or fewer"
         yield f"shuffled: {interval(self.shuffled, _whole)}"
         stage = self.largest.stage if self.largest.memory.high > TASK.high else "every stage"
         yield f"peak memory of a task: {interval(self.largest.memory, size)}, {stage}"

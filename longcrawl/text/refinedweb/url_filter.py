@@ -500,7 +500,7 @@ class UrlFilter(Judge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lists is not None and not self.categories:
-            raise StageError("url_filter.categories is empty: name some of the lists, or leave url_filter.lists out")
+            raise StageError("url_filter.categories is empty: list some categories, or remove url_filter.lists")
         for domain in self.allowed_domains:
             if not domain.strip(". ") or any(mark in domain for mark in "/:# "):
                 raise StageError(f"url_filter.allowed_domains has {domain!r}; give domains such as example.org")

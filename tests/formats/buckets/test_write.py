@@ -358,7 +358,7 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
         ),
         ({"documents_per_sample": 3}, "'buckets' interleaves no documents"),
         ({"format": "nanogpt"}, "format takes one of 'zarr', 'gpt-simple', 'datatrove', 'megatron', 'token-parquet'"),
-        ({"shard_bytes": 0}, "composed.shard_bytes is 0: take 1 or more"),
+        ({"shard_bytes": 0}, "composed.shard_bytes is 0: set it to 1 or more"),
         ({"heldout": 1.5}, "composed.heldout must be a fraction below 1 or a whole number"),
         ({"domains": "kind"}, "composed.domains needs a column 'kind'; the documents have: id, url, tokens"),
         ({"domains": "tokens"}, "composed.domains refers to column 'tokens', which is list"),

@@ -428,8 +428,8 @@ def test_windows_that_a_format_cannot_hold_are_refused_before_anything_is_read(
     ("settings", "said"),
     [
         ({"heldout": 1.5}, "gpt-simple.heldout must be a fraction below 1 or a whole number of rows, got 1.5"),
-        ({"shard_bytes": 0}, "gpt-simple.shard_bytes is 0: take 1 or more"),
-        ({"end_of_text": -1}, "gpt-simple.end_of_text is -1: take 0 or more"),
+        ({"shard_bytes": 0}, "gpt-simple.shard_bytes is 0: set it to 1 or more"),
+        ({"end_of_text": -1}, "gpt-simple.end_of_text is -1: set it to 0 or more"),
         ({"bucket": "x"}, "has no field 'bucket'; known: buckets, dtype, end_of_text, heldout, on_loss"),
     ],
 )

@@ -205,7 +205,7 @@ def test_cores_without_a_file_do_not_count():
     assert made.busy == 10
     # One segment of 10 tasks of 0.1 s; the longest file is as long as the mean, 100 s.
     assert only(made.wall_hours) == pytest.approx((1001 / 10 + 100) / 3600)
-    assert "30 of 40 cores have nothing to read: take 10 cores or fewer" in str(made)
+    assert "30 of 40 cores have nothing to read: use 10 cores or fewer" in str(made)
     assert made.shuffled == exact(0.0)
 
 

@@ -367,10 +367,10 @@ def test_a_run_extracts_as_a_crawl_does(tmp_path, monkeypatch, num_proc):
         ),
         ({"max_seconds": 0.0}, "extract_text.max_seconds must be between 0.001 and 86,400, got 0.0"),
         ({"max_seconds": 1e9}, "extract_text.max_seconds must be between 0.001 and 86,400, got 1000000000.0"),
-        ({"max_bytes": 0}, "extract_text.max_bytes is 0: take 1 or more"),
-        ({"max_memory": 1000}, "extract_text.max_memory is 1,000: take 4,000,000 or more"),
-        ({"max_newlines": 0}, "extract_text.max_newlines is 0: take 1 or more"),
-        ({"workers": 0}, "extract_text.workers is 0: take 1 or more"),
+        ({"max_bytes": 0}, "extract_text.max_bytes is 0: set it to 1 or more"),
+        ({"max_memory": 1000}, "extract_text.max_memory is 1,000: set it to 4,000,000 or more"),
+        ({"max_newlines": 0}, "extract_text.max_newlines is 0: set it to 1 or more"),
+        ({"workers": 0}, "extract_text.workers is 0: set it to 1 or more"),
     ],
 )
 def test_wrong_settings(fields, message):

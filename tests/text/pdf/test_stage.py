@@ -368,8 +368,8 @@ def test_a_recipe_names_it():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_bytes": 0}, "extract_pdf.max_bytes is 0: take 1 or more"),
-        ({"max_memory": 1000}, "extract_pdf.max_memory is 1,000: take 4,000,000 or more"),
+        ({"max_bytes": 0}, "extract_pdf.max_bytes is 0: set it to 1 or more"),
+        ({"max_memory": 1000}, "extract_pdf.max_memory is 1,000: set it to 4,000,000 or more"),
         ({"max_page_seconds": 0.0}, "extract_pdf.max_page_seconds must be between 0.001 and 86,400, got 0.0"),
         ({"max_seconds": 1e9}, "extract_pdf.max_seconds must be between 0.001 and 86,400, got 1000000000.0"),
         ({"min_text_pages": 2.0}, "extract_pdf.min_text_pages must be between 0 and 1, got 2.0"),
