@@ -253,10 +253,10 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
         every, heights, generated = _all_boxes(handle, len(classes))
         kept, spaces = join_clusters(handle, text, every, heights, generated)
         every[generated, 4:] = np.nan
-        characters, classes = list(text), classes.copy()
+        letters, classes = list(text), classes.copy()
         for place in spaces:
-            characters[place], classes[place], every[place, 4:] = " ", _SPACE, np.nan
-        text, classes, every = "".join(compress(characters, kept.tolist())), classes[kept], every[kept]
+            letters[place], classes[place], every[place, 4:] = " ", _SPACE, np.nan
+        text, classes, every = "".join(compress(letters, kept.tolist())), classes[kept], every[kept]
     inked = classes >= 0
     marks = classes == _MARK
     ends = ~inked | marks
@@ -272,15 +272,8 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
     np.maximum(first[:, 2:], last[:, 2:], out=boxes[:, 2:])
     centers = corners[:, :2] + corners[:, 2:]
     steps = np.abs(centers[len(starts) :] - centers[: len(starts)])
-    return Words(
-        text,
-        starts,
-        stops,
-        lines,
-        boxes,
-        steps[:, 1] > steps[:, 0],
-        every if (classes == _RIGHT_TO_LEFT).any() else None,
-    )
+    characters = every if (classes == _RIGHT_TO_LEFT).any() else None
+    return Words(text, starts, stops, lines, boxes, steps[:, 1] > steps[:, 0], characters)
 
 
 def _all_boxes(handle: Any, count: int) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
