@@ -22,7 +22,8 @@ _RECENT = 8
 _COMMON = 0.5
 """Share of the narrower of two clusters that is common to both if one repeats the other."""
 _ALL_COMMON = 0.9
-"""The same where no text is beside the glyphs: a mark may belong to the next letter, which is drawn beside it."""
+"""That share if no text is beside the glyphs. It is high, as a mark may share the origin of the next letter, and then
+overlaps the cluster before."""
 _NARROW = 0.8
 """Share of the other one's width below which a cluster is the repetition, wherever it is; else the second one is."""
 _APART = 4
@@ -40,7 +41,9 @@ Flags = npt.NDArray[np.bool_]
 Boxes = npt.NDArray[np.float32]
 
 
-class _Characters(NamedTuple):
+class _Shown(NamedTuple):
+    """Characters of a page."""
+
     text: str
     boxes: Boxes
     origins: npt.NDArray[np.float64]
@@ -69,7 +72,7 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
 
     Args:
         handle: argument for the page's text, see :func:`longcrawl.text.pdf.calls.pointer`.
-        text: characters of the page.
+        text: characters of the shown.
         boxes: left, bottom, right and top of each character, and the left and right edge of its ink, in points,
             float32, ``(characters, 6)``; changed in place.
         heights: bottom and top of the ink, float32, ``(characters, 2)``.
@@ -90,10 +93,10 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
         some = boxes[places]
         boxes[places] = np.where([True, True, False, False, True, False], some.min(0), some.max(0))
     kept = np.ones(len(text), np.bool_)
-    page = _Characters(text, boxes, origins, has_ink_box)
-    kept[_repeated(page, clusters)] = False
-    spaces = _join_around(page, kept, inserted)
-    kept[_behind_am(page, np.flatnonzero(kept).tolist(), inserted)] = False
+    shown = _Shown(text, boxes, origins, has_ink_box)
+    kept[_repeated(shown, clusters)] = False
+    spaces = _join_around(shown, kept, inserted)
+    kept[_behind_am(shown, np.flatnonzero(kept).tolist(), inserted)] = False
     return kept, spaces
 
 
@@ -115,15 +118,15 @@ def _clusters(origins: Any, inked: Flags) -> list[list[int]]:
     return found
 
 
-def _repeated(page: _Characters, clusters: list[list[int]]) -> list[int]:
+def _repeated(shown: _Shown, clusters: list[list[int]]) -> list[int]:
     """Return the places of clusters that repeat another one."""
     found = list[int]()
     recent: deque[_Cluster] = deque(maxlen=_RECENT)
     for places in clusters:
-        _, bottom, _, top, left, right = page.boxes[places[0]].tolist()
-        letters = sorted(page.text[place] for place in places)
-        has_ink_box = bool(page.has_ink_box[places].any())
-        cluster = _Cluster(letters, places, left, right, top - bottom, page.origins[places[0], 1], has_ink_box)
+        _, bottom, _, top, left, right = shown.boxes[places[0]].tolist()
+        letters = sorted(shown.text[place] for place in places)
+        has_ink_box = bool(shown.has_ink_box[places].any())
+        cluster = _Cluster(letters, places, left, right, top - bottom, shown.origins[places[0], 1], has_ink_box)
         same = next((each for each in recent if _repeats(each, cluster)), None)
         if same is None:
             recent.append(cluster)
@@ -147,12 +150,12 @@ def _width(cluster: _Cluster) -> float:
     return cluster.right - cluster.left
 
 
-def _behind_am(page: _Characters, places: list[int], inserted: Flags) -> list[int]:
+def _behind_am(shown: _Shown, places: list[int], inserted: Flags) -> list[int]:
     """Return the places of spaces inserted behind am where there is none; ``places`` are those of the characters."""
     return [
         place
         for before, place, after in zip(places, places[1:], places[2:], strict=False)
-        if inserted[place] and page.text[before] in _AM and not page.has_space(before, after)
+        if inserted[place] and shown.text[before] in _AM and not shown.has_space(before, after)
     ]
 
 
@@ -167,7 +170,7 @@ def _set_heights(boxes: Boxes, baselines: Any, has_ink_box: Flags, plain: Flags)
     boxes[has_ink_box, 1], boxes[has_ink_box, 3] = bottoms[line_of[has_ink_box]], tops[line_of[has_ink_box]]
 
 
-def _join_around(page: _Characters, kept: Flags, inserted: Flags) -> list[int]:
+def _join_around(shown: _Shown, kept: Flags, inserted: Flags) -> list[int]:
     """Do not keep spaces and line breaks inserted around repeated characters; return places to keep as a space."""
     spaces = list[int]()
     done = 0
@@ -177,15 +180,15 @@ def _join_around(page: _Characters, kept: Flags, inserted: Flags) -> list[int]:
         start = done = place
         while start > 0 and (inserted[start - 1] or not kept[start - 1]):
             start -= 1
-        while done < len(page.text) and (inserted[done] or not kept[done]):
+        while done < len(shown.text) and (inserted[done] or not kept[done]):
             done += 1
-        if start == 0 or done == len(page.text):
+        if start == 0 or done == len(shown.text):
             continue
-        height = page.boxes[done, 3] - page.boxes[done, 1]
-        if abs(page.origins[start - 1, 1] - page.origins[done, 1]) > _SAME_LINE * height:
+        height = shown.boxes[done, 3] - shown.boxes[done, 1]
+        if abs(shown.origins[start - 1, 1] - shown.origins[done, 1]) > _SAME_LINE * height:
             continue
         kept[start:done] = False
-        if page.has_space(start - 1, done):
+        if shown.has_space(start - 1, done):
             kept[place] = True
             spaces.append(place)
     return spaces

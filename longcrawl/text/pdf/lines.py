@@ -27,10 +27,9 @@ _LONG = 15
 """Characters of a line above which it may be part of a column."""
 ITEM_MARKER = r"[•◦▪–*·]|\(?\d{1,3}[.)]|\(?[a-zA-Z]\)"  # noqa: RUF001  # these begin list items
 """Pattern of the marker of a list item before its text, where "A." may also be an initial."""
-_LONGEST_MARKER = 4
-"""Characters of a marker that is drawn apart from its item."""
 _MARKER = re.compile(r"[•◦▪]|(?:\d{1,3}|[a-zA-Z])[.)]")
-"""Matches such a marker. Dashes, stars and numbers in brackets are also cells, points of plots, and equations."""
+"""Matches a marker that is drawn apart from its item. Dashes, stars and numbers in brackets may be cells, points of a
+plot, or equations."""
 _MOST_MARKERS = 200
 """Such markers on a page, above which they are no list."""
 _MARKER_GAP = 3.0
@@ -90,13 +89,13 @@ def page_lines(words: Words) -> list[Line]:
     if words.is_right_to_left:
         # Mirrored, so that the first column and the beginning of a line are on the left as elsewhere.
         lines = [Line(line.text, -line.right, line.bottom, -line.left, line.top) for line in lines]
-    return reading_order(_with_markers(lines))
+    return reading_order(_with_markers(lines)) if lines else []
 
 
 def _with_markers(lines: list[Line]) -> list[Line]:
     """Return the lines with list markers before their items, where a file draws several markers one after another."""
     marked = [
-        len(line.text) <= _LONGEST_MARKER and _MARKER.fullmatch(line.text) is not None and not _begins(line, after)
+        _MARKER.fullmatch(line.text) is not None and not _begins(line, after)
         for line, after in zip(lines, [*lines[1:], None], strict=True)
     ]
     alone = [

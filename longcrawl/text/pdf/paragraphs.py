@@ -21,44 +21,46 @@ _ITEM = re.compile(rf"(?:{ITEM_MARKER})\s")
 """Matches the marker of a list item, which begins a line of its own."""
 _LONGEST_WORD = 100
 _MOST_WORDS = 200_000
-"""Distinct words of a document that are counted. Only known words are counted beyond."""
+"""Distinct words of a document that are counted, and pairs of Korean syllables; beyond, only known words are."""
 _MOST_ON_DEMAND = 1_000_000
 """Characters that are held, or searched for single words, until all words of the pages so far are counted."""
 _UNSEEN = 0.3
 """Occurrences of a syllable that was not seen at the beginning, the end or the inside of a word."""
 _SHARE = 0.3
-"""Weight of independent syllables, in those of a pair that was seen."""
+"""Weight of the counts of two syllables beside that of their pair."""
 _LEFT_EDGE = 40.0
 """Points within which lines have one left edge: those of a column, indented or not."""
 
 
 class _Syllables:
-    """Counts of syllables in Korean lines, which tell whether a line ends within a word.
+    """Counts of syllables in Korean lines, which decide whether a word ends with a line.
 
-    Of 2,800 line ends of wrapped messages, whose texts have 7,000 characters each, 97 % are told rightly; 45 % are
-    those of words. With a third of the texts it is 87 %.
+    Of the wrapped lines of eight texts, 97 % were joined correctly with the counts of all 7,000 characters, 94 % with
+    those of the characters so far, and 77 % after 300 characters. 45 % of these lines ended with a word.
     """
 
     def __init__(self) -> None:
         self._single: Counter[str] = Counter()
         self._pairs: Counter[tuple[str, str]] = Counter()
+        self._total = 0
 
     def count(self, text: str) -> None:
         if _HANGUL.search(text) and len(self._pairs) < _MOST_WORDS:
             self._single.update(text)
             self._pairs.update(pairwise(text))
+            self._total += len(text)
 
     def is_word(self, last: str, first: str) -> bool:
         """Return whether a word goes on from the syllable ``last`` to ``first``, rather than ends between them.
 
-        Where pairs are rare, syllables count as independent.
+        Counts of the pair decide, and those of its two syllables if the pair is rare.
         """
         ends, begins, spaces = self._pairs[last, " "], self._pairs[" ", first], self._single[" "]
         apart = (ends + _UNSEEN) * (begins + _UNSEEN) / (spaces + 1)
         inside = (self._single[last] - ends + _UNSEEN) * (self._single[first] - begins + _UNSEEN)
-        inside /= self._single.total() - 2 * spaces + 1
+        inside /= max(self._total - 2 * spaces, 1)
         together = (self._pairs[last, first] + _SHARE * inside) / (1 + _SHARE)
-        return together > 2 * apart
+        return not spaces or together > 2 * apart
 
 
 class Paragraphs:

@@ -24,6 +24,8 @@ _NEAR = 3
 _LEAST_CELLS = 4
 """Lines in a row, such as the cells of a table, from which on a row is removed as a whole or not at all."""
 _LONGEST = 120
+_MOST_RISE = 3
+"""Pages by which the number beside a running line may rise from page to page, as of spreads and extracts."""
 _MOST_NUMBERS = 6
 """Numbers of a line that are compared with the numbers of the pages."""
 _COUNTED = re.compile(r"(?=[\divxlc])(?:(?<!\d)\d{1,4}(?!\d)|\b[ivxlc]{1,7}\b)")
@@ -48,8 +50,8 @@ class _Edge(NamedTuple):
     """Text without case and spaces; empty for a number alone."""
     counted: list[str]
     """The text with one of its numbers replaced by the distance to the number of the page, for each number."""
-    alone: str = ""
-    """The text of a number alone."""
+    value: int | None = None
+    """The value of a number alone."""
 
 
 class _Seen(NamedTuple):
@@ -60,6 +62,8 @@ class _Seen(NamedTuple):
     """Rows from the top inwards, and rows from the bottom inwards."""
     heights: dict[str, list[float]]
     """Bottoms of the lines with a text, or with a counted one."""
+    numbers: list[tuple[int, float]]
+    """Value and bottom of each number alone."""
 
 
 class Cleared(NamedTuple):
@@ -119,7 +123,8 @@ class RunningLines:
         for row in rows:
             found = [edge for edge in row if self._is_counted(edge) or self._is_repeated(edge)]
             if any(edge.text for edge in found):
-                found = [edge for edge in row if edge in found or self._has_neighbour(edge)]
+                numbers = {edge.number for edge in found}
+                found = [edge for edge in row if edge.number in numbers or self._has_neighbour(edge)]
             if len(found) == len(row) or len(row) < _LEAST_CELLS:
                 yield from found
             if len(found) < len(row):
@@ -130,13 +135,16 @@ class RunningLines:
         return any(self._pages_with(key, edge).count(True) >= self._least for key in edge.counted)
 
     def _has_neighbour(self, edge: _Edge) -> bool:
-        """Return whether a number alone is on another page too, as a year is, or counts in one of short chapters."""
-        if edge.text:
+        """Return whether a number alone is on a page nearby too, as a year is, or has risen by a few per page since."""
+        if edge.value is None:
             return False
-        places = [self._next + step for step in (*_STEPS, *(-step for step in _STEPS))]
-        pages = [self._window[place].heights for place in places if 0 <= place < len(self._window)]
-        bottoms = chain.from_iterable(page.get(key, ()) for page in pages for key in (*edge.counted, edge.alone))
-        return any(abs(bottom - edge.bottom) <= _NEAR for bottom in bottoms)
+        for place in range(max(self._next - _STEPS[-1], 0), min(self._next + _STEPS[-1] + 1, len(self._window))):
+            pages = place - self._next
+            for value, bottom in self._window[place].numbers if pages else ():
+                rise = (value - edge.value) * (1 if pages > 0 else -1)
+                if 0 <= rise <= _MOST_RISE * abs(pages) and abs(bottom - edge.bottom) <= _NEAR:
+                    return True
+        return False
 
     def _is_repeated(self, edge: _Edge) -> bool:
         """Return whether neighbouring pages have the line."""
@@ -198,7 +206,7 @@ def _before_leaders(text: str) -> str | None:
 
 def _outermost(lines: list[Line], page: int) -> _Seen:
     if not lines:
-        return _Seen(lines, [], {})
+        return _Seen(lines, [], {}, [])
     top, bottom = max([line.top for line in lines]), min([line.bottom for line in lines])
     band = _BAND * max(1.0, top - bottom)
     upwards = sorted(range(len(lines)), key=[line.bottom for line in lines].__getitem__)
@@ -206,10 +214,13 @@ def _outermost(lines: list[Line], page: int) -> _Seen:
     lower = takewhile(lambda number: lines[number].bottom < bottom + band, upwards)
     sides = [_rows(lines, upper, page), _rows(lines, lower, page)]
     heights: dict[str, list[float]] = defaultdict(list)
+    numbers = list[tuple[int, float]]()
     for edge in chain.from_iterable(chain.from_iterable(sides)):
-        for key in [edge.text or edge.alone, *edge.counted]:
+        for key in [edge.text, *edge.counted]:
             heights[key].append(edge.bottom)
-    return _Seen(lines, sides, dict(heights))
+        if edge.value is not None:
+            numbers.append((edge.value, edge.bottom))
+    return _Seen(lines, sides, dict(heights), numbers)
 
 
 def _rows(lines: list[Line], numbers: Iterable[int], page: int) -> list[list[_Edge]]:
@@ -231,7 +242,8 @@ def _edge(number: int, line: Line, page: int) -> _Edge:
     text = line.text.lower()
     numbers = list(_COUNTED.finditer(text))
     if numbers and _NUMBER.fullmatch(text):
-        return _Edge(number, line.bottom, "", [f"\0{_value(numbers[0][0]) - page}"], f"\0={text}")
+        value = _value(numbers[0][0])
+        return _Edge(number, line.bottom, "", [f"\0{value - page}"], value)
     counted = [
         f"{text[: found.start()]}\0{_value(found[0]) - page}\0{text[found.end() :]}"
         for found in numbers[:_MOST_NUMBERS]

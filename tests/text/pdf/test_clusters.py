@@ -25,9 +25,9 @@ def cluster(left, text=THAI):
 
 @pytest.fixture
 def lines(make_pdf):
-    def read(*parts, size=12, **made):
+    def read(*parts, size=12, below=BELOW, **made):
         content = " ".join(parts)
-        document = pypdfium2.PdfDocument(make_pdf(f"BT /F {size} Tf {content} {BELOW} ET".encode(), **made))
+        document = pypdfium2.PdfDocument(make_pdf(f"BT /F {size} Tf {content} {below} ET".encode(), **made))
         try:
             page = read_page(document.raw, 0, "queue", nullcontext)
         finally:
@@ -59,13 +59,30 @@ def test_letters_of_a_ligature_are_one_unit(lines):
     assert text == f"{LAM_ALEF}\u0645"
 
 
+def font(letters):
+    """Return settings of a file whose font has small letters, and others for some capital ones."""
+    letters = {chr(code): chr(code) for code in range(ord("a"), ord("z") + 1)} | letters
+    pairs = " ".join(f"<{ord(code):02x}> <{text.encode('utf-16-be').hex()}>" for code, text in letters.items())
+    begin = "12 dict begin begincmap /CMapName /X def 1 begincodespacerange <00> <FF> endcodespacerange"
+    characters = f"{begin} {len(letters)} beginbfchar {pairs} endbfchar endcmap end end"
+    return {"font": b"/ToUnicode 90 0 R", "more": {90: characters.encode()}}
+
+
 def test_equal_ligatures_in_lines_of_small_type_are_all_read(lines):
-    letters = {code: chr(code) for code in range(ord("a"), ord("z") + 1)} | {ord("A"): "fi", ord("B"): "\u0301"}
-    pairs = " ".join(f"<{code:02x}> <{text.encode('utf-16-be').hex()}>" for code, text in letters.items())
-    begin = "12 dict begin begincmap /CMapName /X def 1 begincodespacerange <00> <FF>"
-    characters = f"{begin} endcodespacerange {len(letters)} beginbfchar {pairs} endbfchar endcmap end end"
-    made = {"font": b"/ToUnicode 90 0 R", "more": {90: characters.encode()}}
     shown = (f"1 0 0 1 50 {700 - 1.8 * number} Tm (Ar) Tj" for number in range(3))
     # Clusters are looked for on pages with a combining accent.
-    found = lines(*shown, "1 0 0 1 50 680 Tm (eB) Tj", size=1.5, **made)
+    found = lines(*shown, "1 0 0 1 50 680 Tm (eB) Tj", size=1.5, **font({"A": "fi", "B": "\u0301"}))
     assert [line.text for line in found[:3]] == ["fir"] * 3
+
+
+@pytest.mark.parametrize(("gap", "between"), [(2.05, ""), (5, " ")])
+def test_a_space_behind_am_is_one_as_wide_as_a_space(lines, gap, between):
+    am = "\u0e33"
+    found = lines(
+        "1 0 0 1 50 700 Tm (nA) Tj", f"1 0 0 1 {50 + 6.67 + 8 + gap} 700 Tm (o) Tj", **font({"A": am, "B": "\u0e31"})
+    )
+    assert found[0].text == f"n{am}{between}o"
+
+
+def test_a_page_of_a_mark_alone_has_no_lines(lines):
+    assert [line.text for line in lines("1 0 0 1 50 700 Tm (A) Tj", below="", **font({"A": "\u064e"}))] == []

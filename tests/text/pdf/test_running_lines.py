@@ -56,6 +56,11 @@ def test_a_number_beside_a_running_line_is_removed_with_it():
     assert through(alone) == [[*body(number), "2026"] for number in range(6)]
 
 
+def test_numbers_of_spreads_beside_a_running_line_are_removed():
+    pages = [[*page(number, "Proceedings"), line(str(2 * number + 1), 760, left=500)] for number in range(6)]
+    assert through(pages) == [body(number) for number in range(6)]
+
+
 def test_values_beside_the_labels_of_a_form_are_kept():
     pages = [[*page(number, "Invoice"), line(str(11 + 7919 * number % 8999), 760, left=500)] for number in range(8)]
     assert [texts[-1] for texts in through(pages)] == [lines[-1].text for lines in pages]
