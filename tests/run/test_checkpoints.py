@@ -94,6 +94,7 @@ def test_checkpoints_are_removed_with_their_part(recipe, tmp_path, often, interr
     assert [each.name for each in (tmp_path / "run" / "work" / checkpoints.CHECKPOINTS).iterdir()] == ["1-00000"]
 
 
+@pytest.mark.slow
 def test_tables_of_an_input_that_was_changed_are_made_again(recipe, tmp_path, often, interrupted, directory_digest):
     run_up_to, tables_of = interrupted
     run_up_to(recipe, tmp_path / "stopped", 9)
@@ -102,6 +103,7 @@ def test_tables_of_an_input_that_was_changed_are_made_again(recipe, tmp_path, of
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_made_again(recipe, tmp_path, often, interrupted, directory_digest):
     run_up_to, tables_of = interrupted
     tables_of(recipe, tmp_path / "run")

@@ -134,6 +134,7 @@ def test_a_stopped_run_is_finished_with_the_same_bytes(folder, tmp_path, small, 
     assert directory_digest(tmp_path / "run") == directory_digest(tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_a_file_is_hashed_once_and_recorded_once(folder, tmp_path, small, monkeypatch):
     hashed, checksum = [], lc.sources.files.checksum
     monkeypatch.setattr(lc.sources.files, "checksum", lambda path: hashed.append(path.name) or checksum(path))

@@ -298,6 +298,7 @@ def test_the_command_ends_with_a_sentence_and_a_nonzero_code(server, tmp_path, l
     assert manifest_of(out)["funnel"]["documents"] == 40
 
 
+@pytest.mark.slow
 def test_signals_and_duplicates_that_do_not_come_now_are_not_left_null(server, raw, tmp_path, make_release):
     make_release(raw, {"2023-06/0000/en_head": ["one text", "another text"]})
     settings = {"builder": "redpajama-v2", "data_dir": f"http://{server.host}", "snapshots": ["2023-06"]}
@@ -324,6 +325,7 @@ def test_a_remote_file_replaced_under_a_run_is_noticed_by_its_tag(raw, server, t
         lc.run(recipe, out)
 
 
+@pytest.mark.slow
 def test_a_remote_file_without_a_tag_is_compared_by_its_size(raw, server, tmp_path, monkeypatch):
     server.tags = False
     recipe, out = write_recipe(tmp_path, data_files=f"http://{server.host}/a.jsonl"), tmp_path / "out"
@@ -413,7 +415,7 @@ def test_a_run_computes_the_digests_of_pages_where_its_output_may_write_them():
     assert needed_source(replace(tokens, stages=(("any", SeesAnyColumn()), *tokens.stages))).digests
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("num_proc", [1, 2])
 def test_a_field_that_no_record_has_ends_the_run_and_a_rare_one_is_counted(tmp_path, raw, num_proc):
     (raw / "d.jsonl").write_text('{"id": "d", "text": "another one", "meta": {"doi": "10.1"}}\n')

@@ -636,6 +636,7 @@ def test_what_a_kill_after_the_manifest_leaves_is_cleared_away(recipe, whole, tm
 # -------------------- nothing depends on how the input is cut
 
 
+@pytest.mark.slow
 def test_the_same_documents_in_other_files_make_the_same_rectangle(source, tmp_path, directory_digest):
     lines = [line for file in sorted(source.iterdir()) for line in file.read_text().splitlines()]
     random.Random(5).shuffle(lines)
@@ -715,6 +716,7 @@ def test_stages_before_and_after_two_surveys(source, tmp_path, directory_digest)
 # -------------------- nothing is left, nothing was there
 
 
+@pytest.mark.slow
 def test_a_run_of_which_nothing_is_left_answers_what_its_ledger_knows(recipe, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(RunError, match=r"no document remains: stage 'min_tokens' removed the last 9\d\. ") as raised:
@@ -765,7 +767,7 @@ def test_a_source_of_broken_files_and_other_records_is_said_so_with_the_first_re
     assert said.endswith("; 2 record(s) were left out by the source's rules: request 2")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [2, 1])
 def test_ids_that_occur_twice_stop_a_run_before_its_surveys_and_the_files_are_named(tmp_path, copies):
     folder = write_documents(tmp_path / "documents", 3)
@@ -938,6 +940,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
 # -------------------- settings that do not exist
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("overrides", "error", "said"),
     [
@@ -997,6 +1000,7 @@ def test_a_tokenizer_that_does_not_fit_uint16_is_refused(tmp_path, big_vocabular
         lc.run(recipe, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_big_vocabulary_makes_a_rectangle_of_uint32(tmp_path, big_vocabulary):
     lc.run(words_recipe(tmp_path, big_vocabulary, "auto"), tmp_path / "out")
     train = zarr.open_array(str(tmp_path / "out" / "rectangle" / "train"), mode="r")

@@ -201,6 +201,7 @@ def write_relative_recipe(path: Path, source: dict, stages: list, **outputs: dic
     return path
 
 
+@pytest.mark.slow
 def test_relative_paths_count_from_where_the_run_was_started(started_elsewhere, tmp_path, directory_digest):
     """Paths of run, source, tokenizer, lists and an earlier run, for workers that start in another folder."""
     (tmp_path / "raw").mkdir()

@@ -103,6 +103,7 @@ def test_a_run_goes_on_with_the_parts_that_it_began_with(folder, alone, tmp_path
     assert manifest(tmp_path / "run")["output"] == manifest(tmp_path / "whole")["output"]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_and_costs_no_other(folder, tmp_path):
     (folder / "033.jsonl.gz").write_bytes(b"no gzip")
     (folder / "034.pdf").write_bytes(b"%PDF")

@@ -410,6 +410,7 @@ def test_a_run_without_stages_that_compare_documents_needs_unique_ids_too(tmp_pa
     assert {name.removeprefix("<urn:").removesuffix(">") for name in kept(tmp_path / "first")} == {*"abc"}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("listed", [True, False])
 def test_ids_are_compared_before_a_filter_removes_one_of_the_documents(tmp_path, monkeypatch, listed):
     write_jsonl(tmp_path / "in/a.jsonl", documents("x", text="short") + documents("a"))

@@ -313,7 +313,7 @@ def test_lines_of_a_jsonl_file_are_strings(run_with_ids, tmp_path):
         lc.takedown(run_with_ids("ab"), tmp_path / "none", ids=tmp_path / "ids.jsonl")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "output"),
     [

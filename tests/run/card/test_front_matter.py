@@ -110,6 +110,7 @@ def test_the_front_matter_reads_itself_back(run_folder):
     assert yaml_block(front_matter(run_folder, manifest_of(run_folder))) == f"---\n{card.data.to_yaml()}\n---\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
     told = DatasetCard.load(bare_folder / "README.md").data.to_dict()
     assert told["pretty_name"] == "tiny"
@@ -137,6 +138,7 @@ def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, 
     assert front_matter(bare_folder, manifest)["language"] == told
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "code", "tag"),
     [
@@ -170,6 +172,7 @@ def test_a_language_that_the_recipe_alone_names_is_told(bare_folder):
     assert said.endswith("The documents name no language; according to the recipe it is `en` and `deu_Latn`.")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("rows", "size"),
     [
@@ -450,6 +453,7 @@ OWN = """@misc{smith2026pages,
 @article{smith2027, title = {More}}"""
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("recipe", "keys"),
     [

@@ -188,6 +188,7 @@ def test_a_head_that_a_person_has_written_may_have_any_form():
         assert what in said, what
 
 
+@pytest.mark.slow
 def test_a_head_that_the_hub_refuses_is_kept_and_told(run_folder, hub):
     card = read(run_folder).replace("license: cc0-1.0", "license: mine", 1)
     (run_folder / "README.md").write_text(card.replace("- en\n", "- English\n", 1))
@@ -369,6 +370,7 @@ def test_a_card_without_edits_is_the_one_that_the_run_wrote(runs):
         assert [checksum(folder / name) for name in ("README.md", "manifest.json")] == before
 
 
+@pytest.mark.slow
 def test_the_run_is_whole_with_an_edited_card_and_pictures(run_folder):
     text = read(run_folder).replace("Duplicates were looked for", "We looked for duplicates")
     text = text.replace("license: cc0-1.0", "license: mit", 1).replace(
@@ -498,6 +500,7 @@ ODD = {
 }  # fmt: skip
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("path", ODD)
 def test_odd_values_of_a_sealed_manifest_are_refused_by_their_path(run_folder, path):
     manifest = manifest_of(run_folder) | {"bad_files": [{"file": "a", "reason": "b", "records_lost": 1}]}

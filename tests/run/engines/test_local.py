@@ -24,6 +24,7 @@ def end_worker(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.variants
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("tasks", [2, 5, 20_000])
 def test_a_worker_killed_before_the_last_task_is_submitted_is_one_sentence(tasks):

@@ -72,7 +72,7 @@ FEW_HAVE_MOST = [np.full(count, 100) for count in [100, 90, 60, *[2] * 57]]
 OF_LONGER_TEXTS = [np.full(count, 2000) for count in [20, 10, 5]] + [np.full(1 + part % 7, 200) for part in range(57)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "known_bytes"), [(FEW_HAVE_MOST, False), (OF_LONGER_TEXTS, True)])
 def test_a_few_large_parts_are_allowed_for(made, known_bytes):
     truth, found = sum(map(len, made)), []
@@ -84,6 +84,7 @@ def test_a_few_large_parts_are_allowed_for(made, known_bytes):
     assert sum(truth in each for each in seen) >= LEAST_INSIDE * len(seen)
 
 
+@pytest.mark.slow
 def test_rare_removals_that_the_sample_has_not_are_allowed_for():
     made = [np.full(600, 1000)]
     gone = {f"0-{number}" for number in range(0, 600, 90)}

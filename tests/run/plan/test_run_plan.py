@@ -140,6 +140,7 @@ def test_samples_grow_until_they_cost_a_tenth_of_the_run(recipe, monkeypatch):
     assert lc.plan(recipe).sample == "10 documents of 2 of 4 parts"
 
 
+@pytest.mark.slow
 def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
     for name in ("LARGE", "SECTION"):
         monkeypatch.setattr(divide, name, 1 << 12)
@@ -163,7 +164,7 @@ def test_sections_of_a_large_file_are_sampled(recipe, tmp_path, monkeypatch):
     assert (many.files, many.tasks) == (50, pytest.approx(10 * len(divided), rel=0.1))
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gz", "zst"])
 def test_large_compressed_files_are_read_to_their_first_bytes(recipe, tmp_path, monkeypatch, compress):
     monkeypatch.setattr(divide, "LARGE", 1 << 17)
