@@ -15,6 +15,7 @@ from longcrawl.builders.longcrawl import LongCrawl, about_source
 from longcrawl.core.sources import make_source
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", datasets.get_dataset_config_names("longcrawl"))
 def test_every_configuration_says_what_it_is(name, tmp_path):
     (tmp_path / "crawl.jsonl").write_text('{"text": "One line."}')

@@ -226,6 +226,7 @@ def test_where_the_source_is_gone_clusters_come_without_a_diff_and_one_sentence(
     assert str(found).endswith(found.note)
 
 
+@pytest.mark.variants
 def test_a_package_that_is_gone_is_said_to_be_gone(run, tmp_path):
     out = shutil.copytree(run / "out", tmp_path / "out")
     manifest = json.loads((out / "manifest.json").read_text())

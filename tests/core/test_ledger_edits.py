@@ -273,6 +273,7 @@ EDITING = {
 REPLAYED = ("line_corrections", "removed_mail", "tagged_mail", "cut_passages", "masked_passages", "cut_items")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", EDITING)
 @given(documents=st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("\n".join), min_size=2, max_size=3))
 def test_a_ledger_gives_the_edited_text_or_an_error(name, documents):

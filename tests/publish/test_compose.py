@@ -144,6 +144,7 @@ def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
     assert read_lengths(file, tokenizer).tokens.tolist() == [1]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "name",
     ["datatrove", "gpt_simple", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo_core", "token_parquet"],
@@ -168,6 +169,7 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
             read_lengths(tmp_path / f"a{module.SUFFIX}", tokenizer)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", sorted({*OUTPUTS.loaded()} - {"composed"}))
 def test_lengths_of_what_a_crawl_has_written(tmp_path, name):
     tokens = [[1] * 5, [2] * 90, [3] * 8]

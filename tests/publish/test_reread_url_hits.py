@@ -62,6 +62,7 @@ def test_the_hits_of_a_run_are_those_of_its_ledger(tmp_path, recipe, longcrawl):
         run_url_hits(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_without_a_url_filter_says_so(tmp_path, recipe):
     spec = yaml.safe_load(recipe.read_text())
     del spec["stages"][1]

@@ -40,6 +40,7 @@ def outputs(texts, tmp_path_factory):
     return folder
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", FEEDS)
 def test_a_step_is_shown_with_its_text(outputs, longcrawl, texts, name):
     words = [word for field, value in FEEDS[name].items() for word in ("--set", f"{field}={value}")]

@@ -290,7 +290,7 @@ def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "waited"),
     [
@@ -400,6 +400,7 @@ def test_what_somebody_else_wrote_is_not_overwritten(hub, repo, run):
         lc.push(run, repo, "private")
 
 
+@pytest.mark.slow
 def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
     lc.push(run, repo, "private")
     edited = (run / "README.md").read_text().replace("Made in a test.", "What I know of it.")
@@ -455,6 +456,7 @@ def test_instead_of_names_what_is_there(hub, repo, run, other, stopped):
     assert on_hub(hub, repo) == described(run)
 
 
+@pytest.mark.slow
 def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
     shown = CliRunner().invoke(app, ["push", str(run), repo])
     assert shown.exit_code == 1
@@ -530,7 +532,7 @@ def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, r
     assert (hub.requests, caplog.records) == ([], [])
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -694,6 +696,7 @@ def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path, witho
     assert told["attributes"]["end_of_text"] == lc.loading.Rectangle(run / "rectangle").pad_token
 
 
+@pytest.mark.slow
 def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo, run, slept, monkeypatch):
     lc.push(run, repo, "private")
     url = f"hf://datasets/{repo}/rectangle"
@@ -747,6 +750,7 @@ def test_a_stream_from_the_hub_goes_on_from_the_part_before(hub, repo, run, monk
     assert list(windows) == seen[141:]
 
 
+@pytest.mark.slow
 def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hub, repo, run):
     sent = lc.push(run, repo, "private")
     hub.reset()
@@ -971,6 +975,7 @@ def test_documents_replace_nothing_of_others(hub, repo, tmp_path):
     assert card.endswith("# Mine\n")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("there", "said"),
     [

@@ -187,6 +187,7 @@ def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
     assert lc.verify(run).problems == ()
 
 
+@pytest.mark.slow
 def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):
     run = shutil.copytree(runs["nanogpt"], tmp_path / "run")
     (run / "nanogpt/tokenizer.json").unlink()
@@ -256,7 +257,7 @@ def test_a_ledger_is_one_file_with_the_rows_of_all(run):
     assert lc.verify(run).problems == ()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("stops_at", ["remove", "publish", "card"])
 def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monkeypatch, stops_at):
 
@@ -319,6 +320,7 @@ def test_runs_and_crawls_do_not_share_a_repository(hub, runs, output, tmp_path):
         assert datasets.load_dataset(repo)["train"][0] == loaded
 
 
+@pytest.mark.slow
 def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):
     (run / ".push").mkdir()
     with hold_alone(run / ".push", "push"), pytest.raises(RunError, match="another push is working in .*: wait for it"):
@@ -372,6 +374,7 @@ def test_a_dry_run_names_tables_and_none_leaves_the_run_as_it_is(hub, run):
     assert "input_ids" not in datasets.load_dataset("me/dry")["train"].column_names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in STAGES if each != "rectangle")]
 )

@@ -365,6 +365,7 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
         lc.write_report(run)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("change", "said"),
     [
