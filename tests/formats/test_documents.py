@@ -263,6 +263,7 @@ def test_documents_without_a_language_are_one_sentence(tmp_path, columns):
 # -------------------- held out
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("heldout", "rows"), [(0.1, 4), (7, 7), (0.001, 1)])
 def test_held_out_documents_are_the_first(documents, tmp_path, heldout, rows):
     lc.Crawl(documents).to_parquet(tmp_path / "made", heldout=heldout)
@@ -305,6 +306,7 @@ def test_a_shuffle_orders_files_and_leaves_no_column(source, tmp_path):
     assert json.loads((tmp_path / "out/manifest.json").read_text())["output"]["shuffled"] is True
 
 
+@pytest.mark.slow
 def test_a_shuffle_orders_each_language(source, tmp_path):
     recipe = write_recipe(tmp_path / "texts.yaml", source, [*STAGES, "shuffle"], by="language")
     lc.run(recipe, tmp_path / "out")

@@ -247,6 +247,7 @@ def test_zarr_format_2_and_another_codec_hold_the_same(tmp_path):
     assert zarr.open_group(str(tmp_path / "out"), mode="r", zarr_format=2)["train/64"].chunks == (64, 64)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("capacity", "rows"), [(16, 4), (48, 2), (128, 1)])
 def test_a_chunk_is_whole_samples(capacity, rows, tmp_path, monkeypatch):
     monkeypatch.setattr(composed_output, "CHUNK_TOKENS", 100)
@@ -273,6 +274,7 @@ def test_shards_are_read_by_whatever_reads_their_format(tmp_path):
 # Odd documents.
 
 
+@pytest.mark.slow
 def test_a_document_a_thousand_times_longer_than_any_bucket(tmp_path):
     crawl = documents([64_000, 3, 0, 10])
     composed = compose(crawl, tmp_path / "out")
@@ -296,6 +298,7 @@ def test_a_document_that_ends_already_is_not_ended_again(tmp_path):
     assert bucket.dtype == "uint32"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["zarr", "megatron"])
 @pytest.mark.parametrize(
     ("kind", "fields", "dtype"),
@@ -342,6 +345,7 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -342,7 +342,7 @@ def test_a_missing_remote_file_is_an_error(memory_store):
     assert (open_split(memory_store, on_missing_chunks="fill").read_chunk(5, 2) == END_OF_TEXT).all()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "before"),
     [

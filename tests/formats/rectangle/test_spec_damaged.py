@@ -96,6 +96,7 @@ def test_a_flipped_bit_is_noticed_by_the_feed_or_harmless(tmp_path, small_bands,
     assert seen["noticed"] > 50
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_by_the_source_and_by_inspect(tmp_path, small_bands):
     path, chance = build(tmp_path / "made"), random.Random(6)
 

@@ -232,6 +232,7 @@ def test_a_fraction_held_out_is_rounded_but_never_to_nothing(rows, heldout):
         assert heldout_rows(heldout, rows) == wanted
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("heldout", "rows"), [(0, 0), (3, 3), (0.5, 5), (0.0001, 1), (9, 9)])
 def test_the_heldout_rows_are_the_first_of_the_order(tmp_path, heldout, rows):
     tokens = made_up(10, 20)

@@ -145,6 +145,7 @@ def test_memory_counts_the_mask_and_a_state_goes_on(tmp_path, small_bands):
     assert all(np.array_equal(one["loss_mask"], other["loss_mask"]) for one, other in zip(small, large, strict=True))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torch_tensors_have_the_mask(tmp_path, workers):
     torch = pytest.importorskip("torch")
@@ -155,6 +156,7 @@ def test_torch_tensors_have_the_mask(tmp_path, workers):
     assert np.array_equal(np.vstack([batch["loss_mask"].numpy() for batch in read]), flags)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("context_length", [None, 7])
 def test_the_source_rectangle_gives_the_mask_and_it_can_be_written_again(tmp_path, context_length):
     tokens, flags = made_up(70, 21)
@@ -251,6 +253,7 @@ def masked_texts():
     return texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("escaped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_writes_what_a_crawl_writes_and_batches_mask_the_duplicates(
     tmp_path, masked_texts, escaped, directory_digest

@@ -91,6 +91,7 @@ def test_a_bomb_in_zarr_3(tmp_path, request, name):
     check(tmp_path, file, bomb(name), request)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", COMPRESSORS)
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
 def test_a_bomb_in_a_codec_of_numcodecs_in_zarr_3(tmp_path, request, name):

@@ -72,6 +72,7 @@ def test_what_is_written_is_what_is_read(token_table, documents_in, name, docume
         assert shard.ends.dtype == np.int64
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("mds", "nanogpt")])
 @given(documents=DOCUMENTS.filter(any))
 @settings(deadline=None)
@@ -135,6 +136,7 @@ def says_its_size(name: str, file: Path, before: int, size: int, documents: int)
     return name != "nanogpt"
 
 
+@pytest.mark.variants
 @EVERY
 @pytest.mark.parametrize(
     ("column", "values", "said"),
@@ -159,6 +161,7 @@ def test_what_a_format_does_not_hold_is_a_named_loss(token_table, sentence_of, t
     assert "on_loss takes one of" in wrong
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_mask_and_overlaps_that_change_nothing_are_no_loss(token_table, tmp_path, name):
     table = token_table([[1, 2], [3]], loss_mask=[[True, True], [True]], overlap=[0, 0])
@@ -181,6 +184,7 @@ def test_no_documents_are_an_empty_shard(tmp_path, name):
     assert list(shard.blocks()) == []
 
 
+@pytest.mark.variants
 @EVERY
 def test_tokens_are_mapped_to_memory(token_table, tmp_path, name):
     FORMATS[name].write([token_table([[1, 2]])], tmp_path / NAMES[name], end_of_text=END)
@@ -196,6 +200,7 @@ def test_a_setting_that_there_is_not_is_one_sentence(token_table, sentence_of, t
     assert "end_of_text, " in said
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_shard_whose_tokens_are_missing_beside_their_checksums_is_one_sentence(
     token_table, sentence_of, tmp_path, name
@@ -207,6 +212,7 @@ def test_a_shard_whose_tokens_are_missing_beside_their_checksums_is_one_sentence
     assert "is missing" in str(FORMATS[name].verify(path))
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_shard_is_pickled_without_its_tokens(token_table, documents_in, tmp_path, name):
     path = tmp_path / NAMES[name]
@@ -219,6 +225,7 @@ def test_a_shard_is_pickled_without_its_tokens(token_table, documents_in, tmp_pa
     assert (again.end_of_text, again.vocabulary_size) == (END, END + 1)
 
 
+@pytest.mark.variants
 @EVERY
 def test_blocks_are_whole_documents_and_tables_do_not_copy_them(token_table, tmp_path, name):
     path = tmp_path / NAMES[name]
@@ -234,6 +241,7 @@ def test_blocks_are_whole_documents_and_tables_do_not_copy_them(token_table, tmp
     assert values.address == shard.tokens.ctypes.data + 6 * shard.tokens.itemsize
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_document_that_is_not_there_is_an_index_error(token_table, tmp_path, name):
     path = tmp_path / NAMES[name]
@@ -244,6 +252,7 @@ def test_a_document_that_is_not_there_is_an_index_error(token_table, tmp_path, n
             shard.document(number)
 
 
+@pytest.mark.variants
 @EVERY
 @pytest.mark.usefixtures("no_partial_files")
 def test_documents_that_stop_in_the_middle_leave_the_old_shard(token_table, tmp_path, name):
@@ -269,6 +278,7 @@ def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_pat
     assert documents_in(FORMATS[name].open(path, **reading(name))) == [[7, END]]
 
 
+@pytest.mark.variants
 @SHARED
 @pytest.mark.parametrize(
     ("tables", "said"),
@@ -310,6 +320,7 @@ def test_what_cannot_be_stored_is_one_sentence(sentence_of, tmp_path, name, tabl
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.variants
 @EVERY
 def test_a_table_without_tokens_is_one_sentence(sentence_of, tmp_path, name):
     path = tmp_path / NAMES[name]
@@ -345,6 +356,7 @@ def test_wrong_settings_are_one_sentence(token_table, sentence_of, tmp_path, nam
     assert said in sentence_of(FormatError, FORMATS[name].write, [token_table([[1]])], path, **given_ones)
 
 
+@pytest.mark.variants
 @EVERY
 def test_tokens_of_other_kinds_of_lists_are_taken(documents_in, tmp_path, name):
     kinds = [pa.large_list(pa.int64()), pa.list_(pa.int32(), 2), pa.list_(pa.uint8())]
@@ -357,6 +369,7 @@ def test_tokens_of_other_kinds_of_lists_are_taken(documents_in, tmp_path, name):
         assert shard.tokens.dtype == np.uint32
 
 
+@pytest.mark.variants
 @SHARED
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(END + 1, "uint16"), (1 << 16, "uint16"), ((1 << 16) + 1, "uint32")])
 @pytest.mark.parametrize("kind", ["uint16", "int32", "int64"])
@@ -425,6 +438,7 @@ def test_a_file_of_changed_bytes_is_read_or_refused_in_one_sentence(token_table,
             assert shard.tokens.max(initial=0) <= END
 
 
+@pytest.mark.variants
 @EVERY
 def test_opening_what_is_not_there_or_not_here_is_one_sentence(sentence_of, tmp_path, name):
     format_ = FORMATS[name]

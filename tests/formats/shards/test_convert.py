@@ -59,6 +59,7 @@ def test_any_format_becomes_any_other_and_nothing_is_lost(token_table, documents
         assert [shard.tokens for shard in told.shards] == [len(opened.tokens)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("other", NAMES)
 def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sentence_of, other):
     source, target = tmp_path / "all.parquet", tmp_path / "other" / NAMES[other]
@@ -210,6 +211,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
     assert "document 0 has the id 65,536, but a token is stored as uint16" in said
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("source", "target", "words", "said"),
     [

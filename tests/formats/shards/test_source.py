@@ -47,6 +47,7 @@ def shards(tmp_path, request):
     return write
 
 
+@pytest.mark.variants
 @EVERY
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_row_is_a_document_and_its_id_is_file_and_number(shards, name, streaming):

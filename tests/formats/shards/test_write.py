@@ -106,6 +106,7 @@ def naive_entries(tokens: list[int], windows: tuple[int, int] | None) -> list[tu
         start += most - overlap
 
 
+@pytest.mark.variants
 def test_shards_hold_what_tokenising_and_cutting_by_hand_give(run_folder, source, tokenizer):
     encoder = lc.tokens.Tokenize(tokenizer).encoder()
     texts, seen = texts_of(source), []
@@ -451,6 +452,7 @@ def test_what_the_documents_lack_is_said(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["gpt-simple", "datatrove"])
 def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     overrides = [f"source.data_dir={source}", f"stages.tokenize.tokenizer={tokenizer}"]
