@@ -395,6 +395,7 @@ def test_steps_that_a_growing_schedule_omits_are_reported():
         ComposedBatches(data, 32, schedule="grow-p2", cycles=5, cycle_steps="balanced")
 
 
+@pytest.mark.slow
 def test_hundreds_of_domains_are_told_apart():
     data = dataset({f"{domain:03d}/8": 9 for domain in range(300)})
     whole = list(chain(*(samples for _, samples in global_steps([ComposedBatches(data, STEP, last_step="fill")]))))

@@ -165,6 +165,7 @@ def test_a_state_of_other_data_of_equal_shape_is_refused(kind, folder_of, tmp_pa
         other.load_state_dict(state)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_names_its_version_kind_and_position(kind, folder_of):
     feed = open_feed(kind, folder_of(kind))
@@ -233,6 +234,7 @@ def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, 
     assert feed.position == position
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks_share_every_step(kind, folder_of, batches_of):
     """Four ranks have what two have at half the number of steps, none of it twice, in all feeds but those of steps."""
@@ -278,6 +280,7 @@ def test_a_feed_goes_on_in_another_process(kind, folder_of, batches_of):
     assert feed.position == feed.step_size
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_a_state_is_refused(kind, folder_of):
     feed = open_feed(kind, folder_of(kind))
@@ -405,6 +408,7 @@ def test_grain_reads_a_feed_as_a_source_and_goes_on(kind, workers, folder_of, ba
     assert found + [plain(batch) for batch in again] == batches_of(kind)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_later_epoch_is_the_pass_that_follows(kind, folder_of, batches_of):
     shuffled = {"shuffle": "windows"} if kind == "windows" else {}
@@ -445,6 +449,7 @@ def test_rows_are_of_one_rank_and_worker_and_not_of_batches(folder_of):
         feed.iterable("rows").load_state_dict(feed.iterable().state_dict())
 
 
+@pytest.mark.slow
 def test_single_windows_are_batched_by_a_stateful_loader(folder_of):
     loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
     windows = open_feed("windows", folder_of("windows")).windows

@@ -164,6 +164,7 @@ def traced(feed: Any, source: Path, kind: str, pairs: int) -> Iterator[lc.loadin
             done += 1
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", FEEDS)
 def test_rows_are_those_of_their_documents(open_feed, source, kind):
     feed = open_feed(kind)

@@ -190,6 +190,7 @@ def test_a_loss_mask_has_no_labels(tmp_path):
     assert batch["labels"].tolist() == [[IGNORED, 2, IGNORED, 4, IGNORED, IGNORED, IGNORED, IGNORED]]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "token_parquet"])
 def test_every_format_gives_the_same_batches(tmp_path, write_shards, global_samples, name):
     lengths = [5, 0, 17, 3, 8, 1, 30]
@@ -350,6 +351,7 @@ def test_a_packing_that_is_wrong_is_refused(changed, said):
         plan_packing(np.array([2, 3, 2]), 5, lambda *_: plan)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -221,6 +221,7 @@ def test_engines_give_equal_batches(ours):
         assert_equal(direct, through_zarr)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -262,6 +262,7 @@ def shard_of(name: str, folder: Path, documents) -> Path:
     return path
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", sorted({*FORMATS.loaded()} - {"datatrove"}))
 def test_windows_of_every_format_are_those_of_datatroves(tmp_path, name):
     documents = [[1, 2, 3, END], [4, END], [5, 6, 8, 9, END]]
@@ -331,7 +332,7 @@ def test_windows_come_from_a_web_server(tmp_path, web_server):
     np.testing.assert_array_equal(windows[6]["positions"], Windows(tmp_path / "a.ds", 6, "index")[6]["positions"])
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [[503], [429], [500], [0]], ids=str)
 def test_windows_ask_a_server_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, before):
     """Listing, sizes, ends, checksums, samples and windows: each is refused once before it is answered."""
@@ -431,6 +432,7 @@ def test_a_state_is_refused_with_the_name_of_what_changed(tmp_path):
     refused("files was 3 and is 4")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("where", ["here", "memory://changes"])
 def test_a_state_is_of_what_windows_hold(tmp_path, where):
     """Tokens in the middle, ends that move, a loss mask that comes later: no size, first or last byte tells of them."""
@@ -518,6 +520,7 @@ def test_a_state_is_good_for_a_copy_elsewhere(tmp_path):
     assert moved.state_dict()["position"] == 2
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "message"),
     [

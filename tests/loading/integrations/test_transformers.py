@@ -93,6 +93,7 @@ def test_the_trainers_own_order_is_warned_of_and_goes_on_too(kind, stock, folder
     assert stock.losses(again) == stock.losses(whole)
 
 
+@pytest.mark.slow
 def test_with_a_tokenizer_the_collator_keeps_documents_apart(stock, folder, tmp_path):
     """Trainer's own collator for a tokenizer adds a mask of ones, with which documents see each other."""
     tokenizer = made_tokenizer()
@@ -134,6 +135,7 @@ def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
     assert stock.losses(again) == stock.losses(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, folder, tmp_path):
     def train(out, data, checkpoint=None, **settings):
