@@ -197,6 +197,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("fields", "sentence"), WRONG)
 def test_what_is_wrong_is_one_sentence(fields, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

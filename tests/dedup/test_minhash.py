@@ -229,7 +229,7 @@ def sets_of_similarity(rng, size, common, pairs):
         yield " ".join(words[size - common :])
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("bands", "rows"), [(14, 8), pytest.param(450, 20, marks=pytest.mark.slow), (20, 45)])
 def test_the_share_of_pairs_found_is_that_of_the_curve(bands, rows):
     """Over five seeds, each with other permutations and other documents: within four standard errors, three in all."""

@@ -586,6 +586,7 @@ def test_a_mask_is_not_lost_without_a_word(policy):
         crawl | lc.dedup.ExactSubstring(20, policy=policy, unit="character", text="raw")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("texts", [[], [None, None], ["", ""], [None, "", "x"], ["abcabcabcabc"]])
 def test_empty_documents_and_null_texts_stay(unit, texts, tokenizer):

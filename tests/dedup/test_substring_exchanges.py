@@ -209,6 +209,7 @@ def equal_texts(groups, count):
     return [[[next(rare), next(rare), *common, next(rare)] for _ in range(count)] for _ in range(groups)]
 
 
+@pytest.mark.slow
 def test_what_stands_in_every_document_is_a_row_of_each_group(tmp_path):
     groups, engine = equal_texts(3, 400), Shuffled()
     with bounds(FREQUENT=100, PIECE=20_000):
@@ -221,6 +222,7 @@ def test_what_stands_in_every_document_is_a_row_of_each_group(tmp_path):
     assert sum(engine.sent["places"]) == 1200 + 3 + 1
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("token", [0, 255])
 def test_documents_of_one_repeated_token(tmp_path, token):
     engine = Shuffled()

@@ -194,6 +194,7 @@ def together(ids):
     return sum(one == other for one, other in pairwise(topics)) / (len(ids) - 1)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("settings", "least"),
     [

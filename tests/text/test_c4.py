@@ -362,6 +362,7 @@ def test_documents_with_a_listed_word_leave(bad_words, text, language, leaves):
     assert language is None or left_by(text, "xx", bad_words=bad_words, language=language).rule == found.rule
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("listed", "language", "leaves"),
     [

@@ -235,6 +235,7 @@ def test_no_documents_are_no_problem():
     assert (edited.num_rows, len(check.passes)) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_language_that_is_none_has_no_score(tmp_path, write_model):
     for seed in range(20):
         path = str(write_model(tmp_path / f"{seed}.bin", seed, "softmax"))
@@ -465,6 +466,7 @@ def test_threads_do_not_disturb_each_other():
         assert list(pool.map(stage.edit, tables)) == [stage.edit(table) for table in tables]
 
 
+@pytest.mark.slow
 def test_every_process_gives_the_same_scores(python):
     code = f"""
 import hashlib, pyarrow as pa, longcrawl as lc

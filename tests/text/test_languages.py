@@ -144,6 +144,7 @@ def test_a_folder_of_fineweb_2_files_is_a_table(tmp_path):
     assert found["fra_Latn"] == read_languages(str(tmp_path / "fra_Latn.yml"))["fra_Latn"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("languages", "said"),
     [
@@ -232,6 +233,7 @@ def test_what_names_no_table_is_refused(tmp_path, monkeypatch):
 # -------------------- finding
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("names", "name", "found"),
     [

@@ -329,6 +329,7 @@ def test_typographic_marks_are_as_plain_ones(parts):
     assert ours == plain
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "unit",
     [

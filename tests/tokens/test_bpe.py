@@ -231,6 +231,7 @@ def test_words_of_several_parts_have_the_ids_of_tiktoken_for_any_ranks(tokens, s
     assert encoded(ours, [word]) == [peer.encode_ordinary(word)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("letters", [20, 127, 383])
 def test_parts_that_do_not_agree_are_encoded_again(letters):
     """Pairs of these letters join from the end of the alphabet: tokens at its beginning depend on where it ends."""

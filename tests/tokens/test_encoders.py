@@ -115,6 +115,7 @@ def test_engines_give_equal_ids(both, texts):
     assert ours.ids.tolist() == theirs.ids.tolist()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "beyond", ["\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u202f", "\u205f", "\u3000", "é", "”", "東"]
 )
@@ -340,6 +341,7 @@ NOT_RANKS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("reason", list(NOT_RANKS))
 def test_what_ranks_cannot_say_goes_to_tokenizers(trained, reason):
     path = changed(trained, NOT_RANKS[reason])

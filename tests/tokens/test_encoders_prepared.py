@@ -139,6 +139,7 @@ def both(request, document, tmp_path_factory) -> tuple[Encoder, Encoder]:
     return load(made, folder), load(made, folder, "tokenizers")
 
 
+@pytest.mark.variants
 @settings(deadline=None)  # as above
 @given(texts=st.lists(st.one_of(TEXT, st.none()), max_size=6))
 def test_ids_are_those_of_tokenizers(both, texts):
@@ -149,6 +150,7 @@ def test_ids_are_those_of_tokenizers(both, texts):
     assert ours.ids.tolist() == theirs.ids.tolist()
 
 
+@pytest.mark.variants
 def test_each_added_token_alone_and_beside_others(both):
     fast, exact = both
     parts = (*ADDED, *PARTS)
@@ -191,6 +193,7 @@ def test_tokens_that_are_not_the_bytes_of_a_text_have_no_bytes(document, tmp_pat
         _ = load(changed(document, **rest), tmp_path).token_bytes
 
 
+@pytest.mark.variants
 def test_slices_and_chunks_are_encoded_as_they_lie(both):
     fast, exact = both
     texts = pa.array(["cut", "e\u0301 <tool_call>", None, "Å café! x", "", "a  \n  b\u0301"])

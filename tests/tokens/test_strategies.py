@@ -322,6 +322,7 @@ def test_a_document_longer_than_any_bucket_by_a_thousand_times():
     assert lc.tokens.measure(plan).cut_documents == 1
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "strategy",
     [Buckets(), Buckets(planner="exact-fill"), MultiBucket(), FixedLength(), BestFit(), FirstFit(),
@@ -335,6 +336,7 @@ def test_no_document_empty_ones_and_one(strategy, lengths):
     assert len(plan.pieces) == len(plan.sizes)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("capacities", "sentence"),
     [
@@ -353,6 +355,7 @@ def test_capacities_that_cannot_be_are_refused_with_those_to_write(strategy, cap
         strategy(capacities)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

@@ -111,6 +111,7 @@ def test_a_worker_that_runs_out_of_memory(engine, need):
     assert run_engine(path, ["a", "big", "b"]) == [("a", None), (None, "memory"), ("b", None)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
 def test_memory_that_a_library_did_without_is_noticed(engine):
     path = engine(
@@ -120,6 +121,7 @@ def test_memory_that_a_library_did_without_is_noticed(engine):
     assert run_engine(path, ["a", "big", "b"]) == [("a", None), (None, "memory"), ("b", None)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
 def test_what_earlier_pages_left_in_memory_is_not_charged_to_a_page(engine):
     path = engine("sys.modules.setdefault('kept', []).append(bytearray(30 * 10**6))\nreturn html")

@@ -101,6 +101,7 @@ def test_the_main_content_stays_and_what_is_around_it_goes(name):
     assert documents.column_names == ["id", "html", "text", "url"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_readers_comments_go(name):
     comments = '<div id="comments" class="comments"><p>First! What a pointless story this is, honestly.</p></div>'
@@ -306,6 +307,7 @@ def test_threads_share_the_workers():
     assert [found[number] for number in range(8)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resiliparse", TRAFILATURA_TOO], scope="module")
 def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
     sources = [page(*STORY, f"Page {number}.") for number in range(10)]

@@ -136,6 +136,7 @@ OBJECT = '{"@type":"Product","description":"a b"}'
 SCOPE, TEXT = '<div itemscope itemtype="https://schema.org/Comment">', '<p itemprop="text">'
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "page",
     [

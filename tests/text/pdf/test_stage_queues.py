@@ -136,6 +136,7 @@ def test_the_place_of_a_row_is_that_of_its_record(work, files, tmp_path):
         assert (read["id"], read["content"]) == (row["id"], files[name])
 
 
+@pytest.mark.slow
 def test_counts_of_the_queues_are_in_everything_about_a_run(work, longcrawl):
     run = work / "run"
     queued = {
@@ -234,6 +235,7 @@ def test_a_crawl_checks_the_ids_of_results(files, tmp_path):
         lc.Crawl(documents) | lc.text.ExtractPdf(join=(str(results),))
 
 
+@pytest.mark.slow
 def test_results_that_change_end_a_resumed_run(work, joined, tmp_path):
     _, results = joined
     (tmp_path / "crawl").symlink_to(work / "crawl")
@@ -283,6 +285,7 @@ def test_a_takedown_removes_the_rows_of_its_documents(work, tmp_path, key):
     assert not any(name in str(pq.read_table(file).to_pylist()) for file in files for name in ids)
 
 
+@pytest.mark.slow
 def test_a_push_merges_the_files_of_a_queue(work, tmp_path):
     run = shutil.copytree(work / "run", tmp_path / "run")
     before = lc.queue(run)
