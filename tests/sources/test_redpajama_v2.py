@@ -114,6 +114,7 @@ def test_documents_without_a_signals_record_keep_null(release):
     assert [line for line, row in enumerate(rows) if row["signals"] is None] == [4, 5]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("broken", [b"\n", b'{"raw_content": \n', b"\xff\xfe\n", b"[]\n"])
 def test_a_line_that_cannot_be_read_keeps_its_number(release, broken):
     rewrite(release / f"documents/{HEAD}.json.gz", lambda lines: [*lines[:5], broken, *lines[6:]])
@@ -142,6 +143,7 @@ def damage(path, how):
 WAYS = ("missing", "cut", "corrupt", "empty")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", WAYS)
 def test_damaged_documents_keep_the_members_before_the_damage(tmp_path, make_release, how):
     generator = random.Random(0)  # incompressible text, so that half of the file is half of the rows

@@ -90,6 +90,7 @@ def test_an_array_without_objects_and_one_of_long_numbers(tmp_path, array):
 ARRAY = b'[{"text": "one", "n": 1.50}, 7,\n {"text": "two\\n"},\n{"text": "three"}]'
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("block_bytes", [1, 40, blocks.BLOCK_BYTES])
 @pytest.mark.parametrize(
     ("end", "reason"),
@@ -471,6 +472,7 @@ CONTENT = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "ending", ["", ".zst", *(pytest.param(each, marks=pytest.mark.slow) for each in (".gz", ".GZ"))]

@@ -372,6 +372,7 @@ ENCODED = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("coding", ENCODED)
 @pytest.mark.parametrize("transfer", ["plain", "chunked"])
 def test_encodings_are_undone(tmp_path, coding, transfer):
@@ -544,6 +545,7 @@ GUESSED = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "around", ["{}", "<title>{}</title>" + "<p>Home and more</p>\n" * 300 + "<p>{}</p>", "{} " * 50]
 )
@@ -583,6 +585,7 @@ def test_long_pages_are_checked_whole(tmp_path, shift):
     assert late["charset"] == "windows-1252"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["application/http; msgtype=response", None])
 @pytest.mark.parametrize(
     "line",
@@ -889,6 +892,7 @@ def test_a_file_cut_anywhere_keeps_the_whole_records_before(tmp_path, name):
             assert bad_files.found[0].records_lost is None
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
 @pytest.mark.parametrize(
     "garbage", [b"garbage", b"\1\2\0" * 70_000, b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"WARC/1.0\r\n"]
@@ -905,6 +909,7 @@ def test_garbage_between_records_costs_none(tmp_path, name, garbage):
     assert bad.reason.startswith(f"cannot be read from byte {place:,} to {place + len(garbage) + 2:,}: ")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", pytest.param("a.warc.zst", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("wrong", [-20, -1, 6, 100, 400, 5_000, 10**8, 10**15])
 def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):

@@ -82,6 +82,7 @@ def test_a_pdf_is_a_row_with_its_bytes(tmp_path):
     }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("mime", [*PDF_TYPES, "application/octet-stream", "text/html", "text/plain", "image/png", None])
 def test_a_pdf_is_known_by_its_bytes_whatever_its_type(tmp_path, mime):
     junk = b"x" * 600 + b"\n"

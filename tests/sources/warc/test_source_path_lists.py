@@ -178,6 +178,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("line", HOSTILE)
 @pytest.mark.parametrize("base", ["https://data.commoncrawl.org/", "folder"])
 def test_a_line_that_leads_elsewhere_is_refused(dump, line, base, tmp_path):
@@ -441,6 +442,7 @@ def test_secrets_of_the_base_read_files_and_are_not_written(dump, tmp_path, web_
     assert all("hush" not in file.read_bytes().decode("latin-1") for file in out.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_a_card_says_what_to_set_on_another_machine(dump, tmp_path):
     recipe = load_recipe(write_recipe(tmp_path, paths=[str(dump / LIST)], base_url=str(dump)))
     assert local_paths(recipe.as_dict()) == {"source.paths": (str(dump / LIST),), "source.base_url": (str(dump),)}
