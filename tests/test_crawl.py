@@ -65,6 +65,7 @@ def texts_of(crawl: lc.Crawl) -> dict[str, str]:
 # -------------------- judges
 
 
+@pytest.mark.variants
 def test_a_judge_removes_and_says_why(any_crawl):
     long = any_crawl | lc.text.MinWords(WORDS)
     before, after = texts_of(any_crawl), texts_of(long)
@@ -120,6 +121,7 @@ def test_ids_that_occur_twice_are_not_pushed():
         lc.Crawl({"id": ["b", "b"], "text": ["x", "y"]}).push_to_hub("me/twice", "private")
 
 
+@pytest.mark.variants
 def test_removed_documents_come_back_with_their_reasons(any_crawl):
     english = any_crawl | lc.text.Language(["en"])
     long = english | lc.text.MinWords(WORDS)
@@ -215,6 +217,7 @@ def test_rewrites_apply_in_order(crawl, tmp_path):
 # -------------------- the three ways to use a stage
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "stage",
     [
@@ -431,6 +434,7 @@ def test_a_wrong_index_is_refused_before_anything_is_sketched(crawl, tmp_path, m
     assert not sketched
 
 
+@pytest.mark.variants
 def test_a_crawl_saves_the_index_of_what_it_keeps(any_crawl, tmp_path):
     with pytest.warns(UserWarning, match=r'call crawl.save_index\("exact_documents", FOLDER\)') as caught:
         once = any_crawl | lc.dedup.ExactDocuments(index="save")

@@ -436,6 +436,7 @@ def test_phases_do_not_start_buckets_anew(bucketed):
     assert len(set(seen)) == len(seen) == 400
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("before", "after"), [((1, 1), (3, 2)), ((2, 4), (4, 2)), ((4, 1), (1, 4)), ((3, 2), (2, 1))])
 def test_a_run_resumes_with_a_different_world_size(bucketed, before, after):
     """A run can resume with a different world_size or num_workers and still consume every document exactly once."""

@@ -67,6 +67,7 @@ print("scipy.linalg" in sys.modules, numba.njit(lambda a, b: np.dot(a, b))(np.on
 """
 
 
+@pytest.mark.slow
 def test_the_compiler_loads_without_scipy_and_can_still_use_its_products():
     pytest.importorskip("scipy.linalg")
     done = subprocess.run([sys.executable, "-c", WITH_BLAS], capture_output=True, text=True, check=True)
@@ -125,6 +126,7 @@ def kept_addresses(kernel: ast.FunctionDef) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_no_kernel_keeps_the_address_of_an_array_that_it_makes():
     """numba frees an array behind the last line that names it, though its address may be used further down."""
     wrong = "def f():\n    one, two = np.empty(3), 4\n    at = np.int64(one.ctypes.data)\n"

@@ -201,6 +201,7 @@ print("typer" in sys.modules)
     assert printed_by(code).strip() == "True"
 
 
+@pytest.mark.slow
 def test_a_function_keeps_its_name_when_its_package_is_imported():
     code = """
 import longcrawl.run.job, longcrawl.run.plan.cluster, longcrawl.run.card.write

@@ -98,6 +98,7 @@ Campaign("broken", [Broken()], options).run()
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("way", "word"),
     [

@@ -483,6 +483,7 @@ def seconds(function, text) -> float:
     return time.process_time() - begin
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("key", CRAWLED)
 def test_time_grows_with_the_length(key):
     function, texts = CRAWLED[key]

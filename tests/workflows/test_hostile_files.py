@@ -81,6 +81,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("place", PLACES)
 def test_a_hostile_tokenizer_is_one_sentence(tmp_path, tokenizer, place):
     for number, value in enumerate(HOSTILE_VALUES):

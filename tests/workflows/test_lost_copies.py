@@ -151,6 +151,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("advice", ORDERS)
 def test_a_crawl_refuses_an_order_that_loses_copies(advice):
     texts = ["The tide was out.", "The tide was out.", "Bread needs flour."]
@@ -180,6 +181,7 @@ PIPELINES = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("fault", "streaming"),
     [(fault, False) for fault in PIPELINES]

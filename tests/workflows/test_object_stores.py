@@ -131,7 +131,7 @@ def test_web_archives_give_the_manifest_of_local_files(store, tmp_path):
     assert without_names(tmp_path / "store") == without_names(tmp_path / "local")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["503 SlowDown", "500 InternalError"])
 def test_a_server_that_fails_now_and_then_changes_nothing(store, raw, tmp_path, answer):
     store.put_folder(raw)

@@ -293,6 +293,7 @@ def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp
     assert "\nparquet " in type_command("outputs").stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("stage", "sentence"),
     [

@@ -59,6 +59,7 @@ def test_finepdfs_keeps_one_of_equal_files_and_of_equal_texts(crawl, tmp_path, d
     assert rules["exact_documents_2"] == {"same_text": 2}
 
 
+@pytest.mark.slow
 def test_finepdfs_also_takes_pages(crawl, tmp_path):
     mimes = "source.mimes=[application/pdf, text/html]"
     lc.run("finepdfs", tmp_path / "out", 1, [f"source.data_dir={crawl}", mimes])
@@ -83,6 +84,7 @@ def test_the_classifier_of_finepdfs_is_named_in_its_recipe(crawl, tmp_path, tiny
     assert all(isinstance(row["edu"], float) for row in rows.values())
 
 
+@pytest.mark.slow
 def test_texts_are_repaired_before_they_are_compared(tmp_path):
     tale = TALES[0].format("three")
     bodies = [small_pdf(f"{tale} Bread &amp; bells."), small_pdf(f"{tale} Bread & bells.")]

@@ -398,6 +398,7 @@ def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monk
         lc.run(write_recipe(tmp_path, **BRIEF), store.url("run"))
 
 
+@pytest.mark.slow
 def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monkeypatch):
     def lose(seconds: float) -> None:
         pause(seconds)
