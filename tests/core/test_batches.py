@@ -80,15 +80,14 @@ MADE = {
 }
 FORMATS = [None, "arrow", "numpy", "pandas", "polars", "torch"]
 ONE_OF_EACH = ("min_words", "roll", "exact_documents")
-OF_MODELS = ("attention_dependency", "information_gain")
 CALLS = [
     pytest.param(
-        name, form, marks=() if name in ONE_OF_EACH or (form is None and name not in OF_MODELS) else pytest.mark.slow
+        name, form, marks=() if name in ONE_OF_EACH or (name, form) == ("c4_quality", None) else pytest.mark.slow
     )
     for name in sorted(MADE)
     for form in FORMATS
 ]
-"""Every stage by rows, and one of each kind in every format; the others are slow, as are models of seconds."""
+"""Every stage in every format: fast are one of each kind, and an edit that removes documents."""
 
 
 @pytest.fixture(scope="module")
