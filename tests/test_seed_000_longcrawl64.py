@@ -364,6 +364,7 @@ def test_split_into_a_train_set_and_a_heldout_set(made):
     assert train | heldout == set(made.expected)
 
 
+@pytest.mark.variants
 def test_the_ledger_explains_every_document_that_left(made):
     """Removed and kept are together what was read, and every document left where the plain path says."""
     ledger = datasets.Dataset.from_parquet([str(path) for path in sorted((made.folder / "ledger").glob("*.parquet"))])

@@ -85,6 +85,7 @@ def test_surveys_refuse_ids_that_occur_twice(stage):
         lc.Crawl(data) | stage
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("stage", [lc.text.MinWords(2), *SURVEYS, lc.tokens.Roll()], ids=lambda s: s.name)
 def test_ids_may_be_numbers_and_must_be_there(stage):
     numbers = Dataset(TABLE.set_column(0, "id", pa.array([1, 2, 3])))

@@ -131,6 +131,7 @@ def in_pieces(most):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
 @pytest.mark.parametrize("make", cases(10))
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))

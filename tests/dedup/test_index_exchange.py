@@ -52,6 +52,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "make",
     [

@@ -233,7 +233,7 @@ def test_documents_of_one_repeated_token(tmp_path, token):
     assert sum(engine.sent["windows"]) <= 4
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "when"),
     [*STOPS[::3], *(pytest.param(*each, marks=pytest.mark.slow) for each in STOPS if each not in STOPS[::3])],

@@ -296,6 +296,7 @@ def test_documents_come_in_the_order_of_the_parts(run_folder):
     assert len(names) == lc.funnel(run_folder).kept
 
 
+@pytest.mark.slow
 def test_a_shuffle_orders_files_and_leaves_no_column(source, tmp_path):
     recipe = write_recipe(tmp_path / "texts.yaml", source, [*STAGES, {"shuffle": {"seed": 5}}])
     lc.run(recipe, tmp_path / "out", 2)

@@ -89,6 +89,7 @@ def test_a_flipped_bit_is_noticed_by_the_feed_or_harmless(tmp_path, name, reader
     assert seen["noticed"] > 20
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", EVERY)
 def test_all_files_are_summed_up_and_peers_files_are_as_they_were(tmp_path, name):
     path = write(tmp_path, name, table(20))

@@ -83,6 +83,7 @@ def test_hostile_json_is_a_value_error(text):
         load_json(text)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name == "list" else ()) for name in HOSTILE if name != "surrogate"],

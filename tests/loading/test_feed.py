@@ -196,6 +196,7 @@ def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of,
     assert len(rest) == len(batches_of(kind)) - states[0]["position"] // alone.step_size
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fields", [{}, {"rank": 1, "world_size": 2}])
 def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, folder_of):
@@ -419,6 +420,7 @@ def test_a_later_epoch_is_the_pass_that_follows(kind, folder_of, batches_of):
     assert (first == second) == (kind == "rectangle")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_those_of_the_batches_and_go_on_between_two_of_them(kind, folder_of, batches_of):
     loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")

@@ -181,6 +181,7 @@ def test_samples_are_those_of_the_shards_that_tokenize_writes(tmp_path, tokenize
             np.testing.assert_equal(one[name], other[name])
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_batches_and_the_state_of_what_was_given(tmp_path, tokenizer):
     pytest.importorskip("torch")
     write(tmp_path, [[7, 3, 20] * 10, [5] * 30], ".jsonl.gz")

@@ -121,6 +121,7 @@ def test_a_file_replaced_after_it_was_read_ends_the_run_with_its_name(raw, tmp_p
     assert lc.run(recipe, out).funnel.documents == 60
 
 
+@pytest.mark.slow
 def test_a_file_replaced_while_it_is_read_is_read_again(raw, tmp_path, monkeypatch):
     recipe, out, read = write_recipe(tmp_path, data_dir=str(raw)), tmp_path / "out", Text.read
 

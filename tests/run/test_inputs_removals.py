@@ -81,6 +81,7 @@ def test_documents_in_many_tasks_give_the_same_files(
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "stage",
     [

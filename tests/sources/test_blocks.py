@@ -361,6 +361,7 @@ for found in bad.found:
 """
 
 
+@pytest.mark.slow
 def test_a_dictionary_of_parquet_never_becomes_its_texts(tmp_path, python):
     """Some kB that are one text of 16 MB in each of 10,000 rows: 168 GB, of which a batch took 17 GB."""
     places = pa.array([0] + [1] * 9_999, pa.int32())

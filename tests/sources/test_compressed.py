@@ -103,6 +103,7 @@ def test_what_is_not_a_header_fails_when_it_is_decompressed(read):
     assert str(broken).startswith("damaged gzip data (IsalError")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("checksums", ["first", "last"])
 @pytest.mark.parametrize("flags", [2, 12, 31])
 def test_lines_behind_a_header_between_two_reads(tmp_path, checksums, flags):

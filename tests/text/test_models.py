@@ -295,6 +295,7 @@ def own_code(folder, _):
     (folder / "mine.py").write_text("raise SystemExit('code of the model was run')")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -99,6 +99,7 @@ def test_a_hostile_tokenizer_is_one_sentence(tmp_path, tokenizer, place):
         assert len(said) < 600
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b'{"model": 3}', b"\xff\xfe", b'{"model":' * 60_000, b'{"model": {"a": 1}}']
 )

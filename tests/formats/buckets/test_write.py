@@ -107,7 +107,7 @@ def test_documents_are_rebuilt_from_their_pieces(name, lengths, strategy, thresh
         assert lc.verify(composed.path).problems == ()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), list(zip(STRATEGIES, LABELS, strict=True)))
 def test_the_measures_are_those_of_a_comparison(name, label, tmp_path):
     lengths = np.random.default_rng(1).geometric(0.03, 400)

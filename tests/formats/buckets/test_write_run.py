@@ -54,6 +54,7 @@ def texts_of(source: Path) -> dict[str, str]:
     return {each["id"]: each["text"] for each in map(json.loads, lines)}
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_workers(run_folder, tmp_path, source, tokenizer, directory_digest):
     lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer), tmp_path / "out", num_proc=2)
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)

@@ -85,6 +85,7 @@ def test_documents_without_an_end_of_text_and_empty_ones_keep_their_ends(token_t
         assert [shard.start(number) for number in range(len(shard))] == [0, *shard.ends[:-1].tolist()]
 
 
+@pytest.mark.variants
 @EVERY
 @given(documents=DOCUMENTS.filter(any), cuts=st.lists(st.integers(0, 20), max_size=5))
 @settings(max_examples=settings.default.max_examples, deadline=None)

@@ -85,6 +85,7 @@ def test_metadata_of_an_unknown_tokenizer_and_of_older_releases_are_read(shard):
         assert datatrove.open(shard).tokenizer == tokenizer
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -57,6 +57,7 @@ def index(entries: int, offsets: list[int], overlaps: list[int], version: int = 
     return b"GPTS" + struct.pack("<III", version, width, entries) + numbers
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "content", "error", "said"),
     [

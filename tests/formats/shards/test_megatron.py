@@ -59,6 +59,7 @@ def test_modes_of_a_multimodal_set_are_passed_over_and_that_is_said(shard, docum
     assert opened.left_out == ("the modes of sequences",)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "content", "error", "said"),
     [

@@ -117,6 +117,7 @@ def test_documents_that_cannot_be_told_apart_are_a_named_loss(token_table, tmp_p
     assert not path.exists()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("content", "opening", "said"),
     [
@@ -140,6 +141,7 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(tmp_path, senten
     assert any(said in problem for problem in nanogpt.verify(path, **opening).problems)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("fields", "owner"),
     [

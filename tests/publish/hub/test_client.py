@@ -11,6 +11,7 @@ def test_a_mistake_of_our_own_is_not_blamed_on_the_hub(wrong):
         raise wrong
 
 
+@pytest.mark.slow
 def test_the_limits_of_the_hub():
     assert over_limits({f"a/{number // 9999}/{number}": 1 for number in range(100_000)}) == []
     (said,) = over_limits({f"a/{number}/0": 1 for number in range(10_001)})

@@ -200,6 +200,7 @@ def count_windows(run: Path, output: str) -> int:
     return len(lc.loading.Windows(run, 16)) if output in FORMATS else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in ("datatrove", "composed"))]
 )

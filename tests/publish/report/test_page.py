@@ -410,6 +410,7 @@ def test_what_is_no_whole_manifest_is_said_in_one_sentence(run_folder, tmp_path,
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_page_is_small_whatever_is_in_it(run_folder):
     sample = lc.removed_documents(run_folder)
     manifest = json.loads((run_folder / "manifest.json").read_text())

@@ -128,6 +128,7 @@ def masked(card: str) -> str:
     return re.sub(r"(<!-- longcrawl:\w+ )[0-9a-f]{12}|\"[0-9a-f]{12}\"", r"\1…", card)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if place > 3 else ()) for place, name in enumerate(OUTPUTS)],

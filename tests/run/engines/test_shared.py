@@ -219,6 +219,7 @@ def test_a_machine_that_stood_still_for_long_finds_another_in_the_lead(folder, w
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
+@pytest.mark.slow
 def test_an_error_of_one_process_ends_all(folder, tmp_path):
     work = tmp_path / "out" / "work"
     work.mkdir(parents=True)

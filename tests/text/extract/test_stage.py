@@ -217,6 +217,7 @@ def test_no_page_is_hostile_to_blocks():
     assert workers() == []
 
 
+@pytest.mark.slow
 def test_the_limit_of_time_is_cpu_time():
     """It would take resiliparse minutes; the reason names the limit, since no time was measured."""
     crawl = lc.Crawl(Dataset(table(HOSTILE["nested"]))) | extraction("resiliparse", max_seconds=0.5)

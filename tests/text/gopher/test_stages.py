@@ -126,6 +126,7 @@ def test_damaged_texts_are_one_sentence():
 FINE = "The end of a story is what you have to be patient with. "
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("rule", "text", "value"),
     [
@@ -163,6 +164,7 @@ def distinct(count, start=0):
     return " ".join(f"w{number:04d}" for number in range(start, start + count))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("rule", "text"),
     [

@@ -58,6 +58,7 @@ def one_by_one(stages, table):
     return table, tally.table()
 
 
+@pytest.mark.variants
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(texts=TEXTS)
 @pytest.mark.parametrize("stages", [*ORDERS, *OTHERS])

@@ -433,6 +433,7 @@ def some(ends: Iterable[str]) -> list[Any]:
     ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("end", some(REMOVED))
 def test_files_without_usable_text_are_removed(rows, end):
     found, left_out = rows
@@ -442,6 +443,7 @@ def test_files_without_usable_text_are_removed(rows, end):
         assert REMOVED[end] <= left_out.keys()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("end", some(READ))
 def test_files_with_text_are_read(rows, truths, end):
     import pdf as benchmark

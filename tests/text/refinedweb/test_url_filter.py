@@ -290,6 +290,7 @@ PACKED = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("form", "packed"), [*((form, "plain") for form in FORMS), *(("csv", packed) for packed in [*PACKED][1:])]
 )
