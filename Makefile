@@ -26,7 +26,7 @@ site:
 
 # Tables of all code points, for the Unicode version of each of these Pythons, and of tiktoken's patterns: make tables PYTHONS="py311/bin/python py312/bin/python".
 tables:
-	for python in $(PYTHONS); do LONGCRAWL_TABLES=write $$python -m pytest tests/kernels/test_code_points.py -k what_this_python_builds || exit 1; done
+	for python in $(PYTHONS); do LONGCRAWL_TABLES=write $$python -m pytest -m slow tests/kernels/test_code_points.py -k what_this_python_builds || exit 1; done
 	LONGCRAWL_TABLES=write $(firstword $(PYTHONS)) -m pytest tests/tokens/test_bpe.py -k classes_are_those_of_tiktoken
 	for python in $(PYTHONS); do LONGCRAWL_TABLES=write $$python -m pytest tests/tokens/test_encoders_prepared.py -k classes_are_those_of_unicode || exit 1; done
 

@@ -52,6 +52,7 @@ def built():
     return tables
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(RUNNING not in VERSIONS, reason="no tables of this Python's Unicode version are shipped")
 def test_what_is_shipped_is_what_this_python_builds(built):
     for name, arrays in built.items():
