@@ -98,6 +98,7 @@ def test_clusters_are_connected_components(rows):
     assert pairs(found) == components(len(keys), edges_of(keys, valid))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("block", [1, 1 << 12, 1 << 30])
 def test_a_few_bands_at_a_time_give_what_all_bands_give(monkeypatch, block):
     rng = np.random.default_rng(0)

@@ -64,6 +64,7 @@ def put(store, run: Path) -> str:
     return str(store.url("run"))
 
 
+@pytest.mark.slow
 def test_a_run_in_a_store_answers_as_one_on_disk(store, run):
     url = put(store, run)
     gone = pq.read_table(next((run / "ledger").iterdir()))["id"][0].as_py()

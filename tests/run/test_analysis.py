@@ -87,6 +87,7 @@ def test_languages_are_those_of_the_column(files, counted):
     assert next(iter(counted.languages)) == "en"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_proc", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_and_files_do_not_matter(files, counted, tmp_path, num_proc):
     assert analyse(scan_tables(files[0]), Local(num_proc)) == counted

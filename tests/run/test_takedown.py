@@ -378,6 +378,7 @@ def test_domains_are_compared_as_urls_have_them(tmp_path):
     assert wanted.unmatched() == ("0.0.0.0 other.example",)
 
 
+@pytest.mark.slow
 def test_an_index_forgets_documents(run_of, tmp_path, source):
     lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3", "d77"])
     lines = [json.loads(line) for line in (source / "all.jsonl").read_text().splitlines()[:80]]

@@ -412,6 +412,7 @@ def test_many_pages_do_not_depend_on_the_batch():
 # -------------------- one answer in all ways
 
 
+@pytest.mark.slow
 def test_all_ways_to_use_the_stage_agree():
     data, stage = documents(), lc.text.IdentifyLanguage()
     crawl = lc.Crawl(data) | stage

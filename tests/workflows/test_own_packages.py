@@ -267,6 +267,7 @@ def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
     assert "has changed since the run began" in again.stderr
 
 
+@pytest.mark.slow
 def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp_path, type_command):
     announced = ["only_poems = my_poems.stages:OnlyPoems", "gone = my_poems.gone:Gone", "min_words = my_poems.stages:X"]
     write_package(tmp_path / "site", ("stages", "\n".join(announced)), ("sources", "poems = my_poems.sources:Poems"),

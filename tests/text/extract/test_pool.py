@@ -102,7 +102,7 @@ def test_a_worker_that_stands_still_is_ended_by_wall_time(engine, monkeypatch):
     assert run_engine(path, ["a", "stuck", "b"]) == [("a", None), (None, "time"), ("b", None)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
 @pytest.mark.parametrize("need", ["150 * 10**6", "10**9", "10**15"])
 def test_a_worker_that_runs_out_of_memory(engine, need):
