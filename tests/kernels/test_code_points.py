@@ -1,6 +1,6 @@
 """Tables of all code points are shipped for the Unicode versions of Python 3.11 to 3.14, and equal what is built.
 
-``LONGCRAWL_TABLES=write pytest tests/kernels/test_code_points.py`` writes those of the Python that runs it,
+``LONGCRAWL_TABLES=write pytest -m slow tests/kernels/test_code_points.py`` writes those of the Python that runs it,
 where ``VERSIONS`` has its version of Unicode.
 """
 
