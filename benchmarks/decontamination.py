@@ -21,6 +21,7 @@ import string
 import tempfile
 import unicodedata
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,9 +34,6 @@ from longcrawl.dedup.ngrams import split_words
 
 KINDS = ("verbatim", "edited", "other lines and marks")
 MARKS = str.maketrans("", "", string.punctuation)
-CATEGORIES = [(point, unicodedata.category(chr(point))) for point in range(0x110000)]
-REMOVED = dict.fromkeys([point for point, each in CATEGORIES if each[0] == "P"] + [*map(ord, string.punctuation)])
-ACCENTS = dict.fromkeys(point for point, each in CATEGORIES if each == "Mn")
 BATCH = 200
 
 
@@ -91,10 +89,19 @@ def simple(texts: list[str], known: set[tuple[str, ...]], n: int) -> list[bool]:
     return [any(tuple(words[at : at + n]) in known for at in range(len(words) - n + 1)) for words in split]
 
 
+@cache
+def left_out() -> tuple[dict[int, None], dict[int, None]]:
+    """Return tables that remove punctuation, and accents: what tests import from here needs neither."""
+    categories = [(point, unicodedata.category(chr(point))) for point in range(0x110000)]
+    marks = [point for point, each in categories if each[0] == "P"] + [*map(ord, string.punctuation)]
+    return dict.fromkeys(marks), dict.fromkeys(point for point, each in categories if each == "Mn")
+
+
 def ngrams_of(text: str, n: int) -> list[tuple[str, ...]]:
     """Return the n-grams of the words of a normal form."""
-    bare = text.translate(REMOVED).lower()
-    words = split_words(" ".join(unicodedata.normalize("NFD", bare).translate(ACCENTS).split()))
+    marks, accents = left_out()
+    bare = text.translate(marks).lower()
+    words = split_words(" ".join(unicodedata.normalize("NFD", bare).translate(accents).split()))
     return [tuple(words[at : at + n]) for at in range(len(words) - n + 1)]
 
 
