@@ -290,6 +290,7 @@ def test_settings_that_make_no_sense_are_refused(settings):
 # -------------------- order
 
 
+@pytest.mark.slow
 def test_documents_come_in_the_order_of_the_parts(run_folder):
     names = [tuple(map(int, name.split("-"))) for name in names_in(run_folder / "parquet")]
     assert names == sorted(names)

@@ -125,6 +125,7 @@ def test_a_missing_file_pickles_and_is_another_than_the_file(tmp_path):
     assert Hasher.hash(stage) != missing
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", sorted(STAGES))
 def test_stages_as_they_are_read_no_files_but_a_packages_model(name):
     files = [Path(file).name for file in STAGES[name]().files()]

@@ -62,6 +62,7 @@ def test_what_is_shipped_is_what_this_python_builds(built):
         assert [key for key, made in arrays.items() if not np.array_equal(shipped[key], made)] == [], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_has_the_tables_of_today(built, version):
     """A table that is built in another way has another name, and equals that of other versions in Latin letters."""

@@ -271,6 +271,7 @@ def test_a_loop_that_breaks_goes_on_and_one_that_ends_stays_ended_or_begins_a_pa
         assert (again, str(feed.status)) == ([], "finished")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_feed_goes_on_in_another_process(kind, folder_of, batches_of):
     feed = open_feed(kind, folder_of(kind))

@@ -78,6 +78,7 @@ def test_numbers_of_workers_that_change_at_stops_change_nothing(buckets, global_
     assert in_segments(buckets, global_samples, segments, **fields) == whole_pass(buckets, global_samples, **fields)
 
 
+@pytest.mark.slow
 @given(topologies)
 def test_a_curriculum_is_the_same_sequence_under_any_topology(buckets, global_samples, segments):
     fields = {"curriculum": MIX, "max_length": 32}

@@ -268,7 +268,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine", [pytest.param(name, marks=pytest.mark.slow if name == "two processes" else ()) for name in ENGINES]
 )

@@ -140,6 +140,7 @@ def test_the_bytes_of_a_package_are_those_of_its_documents(site):
     assert Installed().part_bytes(part) == 700 + (info / "METADATA").stat().st_size
 
 
+@pytest.mark.slow
 def test_the_help_topics_of_python():
     rows = load_dataset("longcrawl", "installed", packages=["python"], split="train").to_list()
     assert [row["id"] for row in rows] == sorted(row["id"] for row in rows)

@@ -246,6 +246,7 @@ def in_members(pack):
 PACKED = {"gz": partial(gzip.compress, compresslevel=1), "zst": zstandard.ZstdCompressor().compress}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pack", [*PACKED.values(), *map(in_members, PACKED.values())])
 def test_the_beginning_of_a_compressed_file_has_its_first_lines_and_their_share_of_bytes(tmp_path, pack):
     chance = random.Random(0)

@@ -420,6 +420,7 @@ def test_all_ways_to_use_the_stage_agree():
     assert crawl.why("d").value == 0.0
 
 
+@pytest.mark.slow
 def test_a_recipe_runs_it(run_stages):
     stage = {"c4_quality": {"min_sentences": 3, "policy_phrases": ["terms of use"]}}
     out = run_stages({"good": "\n".join([GOOD] * 40), "code": "{" + GOOD * 40}, stage)

@@ -87,6 +87,7 @@ def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, to
     assert directory_digest(out) == directory_digest(run_folder)
 
 
+@pytest.mark.slow
 def test_samples_hold_the_tokens_of_the_texts(run_folder, source, tokenizer):
     encoder = lc.tokens.Tokenize(tokenizer).encoder()
     texts, found = texts_of(source), {}

@@ -100,6 +100,7 @@ def test_a_bomb_in_a_codec_of_numcodecs_in_zarr_3(tmp_path, request, name):
     check(tmp_path, file, bomb(name), request)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", OF_ZARR_3)
 def test_a_bomb_in_a_shard(tmp_path, request, name):
     file = make(tmp_path, 3, compressors=OF_ZARR_3[name], shards=(16, 64))
@@ -109,6 +110,7 @@ def test_a_bomb_in_a_shard(tmp_path, request, name):
     check(tmp_path, file, content, request)
 
 
+@pytest.mark.slow
 def test_a_bomb_in_a_filter_of_zarr_2(tmp_path, request):
     """The compressor makes some kB, out of which a filter makes the bomb."""
     file = make(tmp_path, 2, compressors=CODECS["blosc"])

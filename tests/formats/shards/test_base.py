@@ -415,6 +415,7 @@ def test_a_negative_id_is_named(token_table, sentence_of, tmp_path, name):
     assert FORMATS[name].verify(path, vocabulary_size=END).problems == (said,)
 
 
+@pytest.mark.variants
 @EVERY
 @given(data=st.data())
 @settings(deadline=None)

@@ -132,6 +132,7 @@ def test_shards_hold_what_tokenising_and_cutting_by_hand_give(run_folder, source
     assert sorted(seen) == sorted(texts)
 
 
+@pytest.mark.variants
 def test_documents_are_shuffled_and_the_first_are_held_out(run_folder, source):
     held = pq.read_table(run_folder / "documents" / held_out(run_folder))["id"].to_pylist()
     ordered = lc.Crawl(Dataset.from_dict({"id": list(texts_of(source))})) | lc.tokens.Shuffle(seed=1)

@@ -743,6 +743,7 @@ def test_headers_longer_than_their_pages_are_not_kept(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_members_of_one_byte_take_linear_time():
     """Each wrong header was compared with every member of the file: 80,000 of them took minutes."""
 

@@ -433,6 +433,7 @@ def test_one_file_under_two_paths_is_found_by_its_ids(dump, tmp_path):
         lc.run(recipe, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_secrets_of_the_base_read_files_and_are_not_written(dump, tmp_path, web_server):
     url, out = web_server(dump), tmp_path / "out"
     settings = {"paths": f"{url}/{LIST}?X-Amz-Signature=hush", "base_url": f"{url}/?X-Amz-Signature=hush"}

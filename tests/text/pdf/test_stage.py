@@ -330,6 +330,7 @@ def test_damaged_files_are_read_or_removed(book, data):
     assert outcome.documents.num_rows + outcome.removed.num_rows == 2
 
 
+@pytest.mark.slow
 def test_it_works_in_a_crawl(book, scan):
     crawl = lc.Crawl(table(book(2), book(1, scan, scan))) | ExtractPdf()
     assert str(crawl.why("1")) == "1: removed at extract_pdf, rule pdf_scanned: 0.666667 against 0.5"

@@ -201,6 +201,7 @@ def test_results_that_match_no_document_are_an_error(work, tmp_path):
         lc.run(recipe, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_results_that_match_no_document_are_counted_and_named(work, joined, tmp_path, processes):
     (tmp_path / "crawl").symlink_to(work / "crawl")
