@@ -101,8 +101,8 @@ def test_a_turned_page_is_read_as_it_was_written(make_pdf, paragraph):
 
 @pytest.mark.parametrize(("turn", "step"), [("0 1 -1 0", (12, 0)), ("0 -1 1 0", (-12, 0)), ("-1 0 0 -1", (0, 12))])
 def test_text_of_another_direction_is_read_as_upright_text(make_pdf, turn, step):
-    texts = ["several words along a margin", "and others in a second line"]
-    places = [(300 + step[0] * number, 400 + step[1] * number) for number in range(2)]
+    texts = [f"several words in line {number} of eight" for number in range(8)]
+    places = [(300 + step[0] * number, 400 + step[1] * number) for number in range(8)]
     shown = " ".join(f"{turn} {x} {y} Tm ({text}) Tj" for (x, y), text in zip(places, texts, strict=True))
     page = read(make_pdf(f"BT /F 10 Tf {shown} ET".encode()))
     assert page.words is not None
