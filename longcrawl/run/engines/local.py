@@ -1,6 +1,7 @@
 """The local engine: worker processes on this machine, and the packing of tasks for workers."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import pickle
@@ -220,6 +221,7 @@ def map_tasks(
 
 def _start_worker(watched: Connection, held: Connection) -> None:
     held.close()
+    gc.freeze()  # what the parent process has loaded is never garbage here
     LIVING.clear()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # Ctrl-C may end a worker at once, as files are written whole or not at all; else each would begin another task.
