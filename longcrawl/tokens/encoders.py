@@ -867,8 +867,11 @@ class Encoder:
     @cached_property
     def _saved(self) -> bytes:
         # dropout is ignored here, and the reader of the file must ignore it as well
-        as_read = self._ranks is None and not load_json(self._content)["model"].get("dropout")
+        as_read = self._ranks is None and not self._kept("drops", self._drops)
         return self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
+
+    def _drops(self) -> bool:
+        return bool(load_json(self._content)["model"].get("dropout"))
 
     def _choose(self, engine: Engine) -> "ByRanks | Tokenizers":
         if engine == "tokenizers" and self._ranks is None:
