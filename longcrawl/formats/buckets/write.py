@@ -520,8 +520,8 @@ class ComposedWriter(TokenWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Plan the samples of each split and domain, create empty arrays, and list the files to write."""
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:  # noqa: ARG002  # it is empty
+        """Plan the samples of each split and domain, and list the files to write."""
         by_domain = self.settings.domains is not None
         stretches, schema = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
         if not any(each.sizes.any() for each in stretches):
@@ -553,13 +553,6 @@ class ComposedWriter(TokenWriter):
             )
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
-        if self.settings.format == "zarr":
-            arrays = {
-                f"{bucket.path}{suffix}": (layout, bucket.samples)
-                for bucket in buckets
-                for suffix, layout in self._layouts(bucket.capacity, facts).items()
-            }
-            lay_out(target, arrays, self._attributes() | ({"loss_mask": True} if facts.masked else {}))
         samples, documents = enumerate(self._sample_files(buckets, facts)), enumerate(_document_tables(plans))
         return [
             *(WriteTask(f"samples-{number:06d}", ("samples", each)) for number, each in samples),
@@ -568,10 +561,11 @@ class ComposedWriter(TokenWriter):
                 WriteTask(f"related-{each.plan:06d}", ("related", each.plan, each.first_document, each.documents))
                 for each in plans
             ),
+            *([WriteTask("arrays", ("arrays", buckets, facts))] if self.settings.format == "zarr" else []),
         ]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Write one band or shard with its table of pieces, or a table of documents, or measure relatedness."""
+        """Write a band or shard with its pieces, a table of documents or arrays' metadata, or measure relatedness."""
         kind, *details = task.details
         if kind == "documents":
             name, start, stop = details
@@ -582,6 +576,15 @@ class ComposedWriter(TokenWriter):
             return {"bucket": None, "files": file_entries(target, [name])}
         if kind == "related":
             return {"bucket": None, "files": {}, "related": measure_related(spill, *details)._asdict()}
+        if kind == "arrays":
+            buckets, facts = details
+            arrays = {
+                f"{bucket.path}{suffix}": (layout, bucket.samples)
+                for bucket in buckets
+                for suffix, layout in self._layouts(bucket.capacity, facts).items()
+            }
+            names = lay_out(target, arrays, self._attributes() | ({"loss_mask": True} if facts.masked else {}))
+            return {"bucket": None, "files": file_entries(target, names)}
         (here,) = details
         known: Mapping[str, str] = {}
         table = f"pieces/{here.name}.parquet"

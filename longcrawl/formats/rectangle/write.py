@@ -40,6 +40,8 @@ Checksum = Literal["crc32c", "none"]
 BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
 INNER_ROWS, CHUNK_COLUMNS = 64, 2048
+ARRAYS = "arrays"
+"""Name of the task that writes the metadata of the arrays."""
 ORIGINS = pa.schema([("id", pa.string()), ("url", pa.string()), ("roll", pa.int64()), ("n_tokens", pa.int64())])
 
 
@@ -259,8 +261,8 @@ class RectangleWriter(TokenWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:
-        """Order all rows, split off the held-out ones, create empty arrays and list the bands to write."""
+    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:  # noqa: ARG002  # it is empty
+        """Order all rows, split off the held-out ones, and list the bands to write and the arrays to create."""
         (ordered,), schema = order.order_documents(spill, parts, shuffled=self.shuffled)
         rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
         dtype = str(schema.field(TOKENS).type.value_type)
@@ -269,18 +271,22 @@ class RectangleWriter(TokenWriter):
                 f"end of text is {self._end_of_text():,}, which {dtype} tokens cannot hold: lower "
                 "rectangle.end_of_text, or set tokenize.dtype to uint32"
             )
-        layouts = self._layouts(dtype, masked=masked)
         splits = order.split_rows(self.settings.heldout, rows)
         rows_of = {split: stop - start for split, (start, stop) in splits.items()}
-        lay_out(target, _arrays_of(rows_of, layouts), self._group_attributes(masked=masked))
-        return [
+        bands = [
             outputs.WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()
             for number, first in enumerate(range(start, stop, BAND))
         ]
+        return [*bands, outputs.WriteTask(ARRAYS, (rows_of, dtype, masked))]
 
     def write(self, spill: Path, target: Path, task: outputs.WriteTask) -> dict[str, Any]:
-        """Write the rows of one band to files that no other task writes (second pass)."""
+        """Write the rows of one band, or all arrays' metadata, to files that no other task writes (second pass)."""
+        if task.name == ARRAYS:
+            rows_of, dtype, masked = task.details
+            arrays = _arrays_of(rows_of, self._layouts(dtype, masked=masked))
+            names = lay_out(target, arrays, self._group_attributes(masked=masked))
+            return {"files": file_entries(target, names)}
         split, number, start, stop, dtype, masked = task.details
         layouts = self._layouts(dtype, masked=masked)
         layout, places = layouts[""], order.read_order(spill, start, stop)
@@ -315,10 +321,11 @@ class RectangleWriter(TokenWriter):
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Join the tables of rows, add the tokenizer, and describe every file in ``rectangle.json``."""
-        files: dict[str, Any] = {}
+        *of_bands, of_arrays = written
+        files: dict[str, Any] = of_arrays["files"]
         shapes: dict[str, list[int]] = {}
-        for split in sorted({each["split"] for each in written}):
-            bands = [each for each in written if each["split"] == split]
+        for split in sorted({each["split"] for each in of_bands}):
+            bands = [each for each in of_bands if each["split"] == split]
             tables = [spill / f"rows-{each['task']}.parquet" for each in bands]
             path = target / "rows" / f"{split}.parquet"
             with whole_file(path) as beside, table_writer(beside, pq.read_schema(tables[0])) as joined:
