@@ -3,18 +3,21 @@
 Steps are those of the run's own clock, with the blocks in them that are asked for below taken out: a second belongs to
 the innermost one. Those of worker processes are seen by the clock of their task alone, so steps are of one process.
 
+Those of several processes are of the leading one; "path" also has how long it waits for tasks, by their kind.
 With one process, "phases" lists the tasks of each call to the engine, with CPU seconds and peak memory, and "alone" the
 seconds of each step outside of tasks, which all other processes wait for.
 """
 
 import contextlib
+import gc
+import heapq
 import json
 import os
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.thread import _WorkItem
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,7 @@ from typing import Any
 
 from _measures import Tree
 
+START, WORKERS = "start-up", "starting workers"
 READ, WRITE, KEPT = "reading", "writing", "documents between segments"
 HELD = "BENCHMARK_HELD"
 """Variable of the environment with the bytes of sketches that one process decides about, for fewer than usual."""
@@ -118,10 +122,14 @@ def in_threads(function: Callable[..., Any], *arguments: Any) -> tuple[Any, floa
 
 
 class LongestPath:
-    """CPU seconds through a run of several processes: what waits for tasks waits for the busiest of them."""
+    """CPU seconds of a run of several processes, in tasks: what waits for them waits for the busiest process.
+
+    What the leading process does between the first and the last result has its share of the cores meanwhile.
+    """
 
     def __init__(self) -> None:
-        self.waited = self.tasks = 0.0
+        self.waited = Counter[str]()
+        self.tasks = 0.0
 
     def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``map_tasks`` that adds up what its processes take."""
@@ -130,26 +138,50 @@ class LongestPath:
             if num_proc <= 1 or not len(tasks):
                 yield from map_tasks(function, tasks, num_proc, workers)
                 return
-            taken, busiest = 0.0, defaultdict[int, float](float)
+            busy, last, own = Counter[int](), dict[int, tuple[float, float]](), list[float]()
             for result, process, seconds, longest in map_tasks(Timed(function), tasks, num_proc, workers):
-                taken += seconds
-                busiest[process] += longest if has_cores(len(tasks), num_proc) else seconds
+                own.append(time.process_time())
+                busy[process] += longest if has_cores(len(tasks), num_proc) else seconds
+                last[process] = seconds, longest / max(seconds, 1e-9)
+                self.tasks += seconds
                 yield result
-            self.waited += max(taken / num_proc, *busiest.values())
-            self.tasks += taken
+            meanwhile = own[-1] - own[0]
+            taken = sum(busy.values()) + meanwhile
+            slowest = max(busy, key=lambda process: busy[process])
+            ended = last_end([*busy.values()], *last[slowest], num_proc)
+            self.waited[task_name(function, tasks)] += max(taken / num_proc, ended, meanwhile) - meanwhile
 
         return timed
 
-    def seconds(self, num_proc: int) -> float:
-        """Return the seconds of this process, of the busiest ones, and of starting and ending each."""
-        own, ended = time.process_time(), os.times()
+    def seconds(self, num_proc: int, own: Mapping[str, float]) -> Counter[str]:
+        """Return the seconds by step: those of this process, of the busiest ones, and of starting and ending each."""
+        ended = os.times()
         around_tasks = max(ended.children_user + ended.children_system - self.tasks, 0.0)
-        return own + self.waited + around_tasks / num_proc
+        return self.waited + Counter({**own, WORKERS: around_tasks / num_proc})
 
 
 def has_cores(tasks: int, cores: int) -> bool:
     """Return whether the threads of a task have more than one core, so that only the busiest is waited for."""
     return 2 * tasks <= cores
+
+
+def last_end(ends: Sequence[float], last: float, threads: float, cores: int) -> float:
+    """Return when the last process ends if the threads of its ``last`` task have all cores once it is alone.
+
+    ``ends`` has the seconds of all processes, and ``threads`` the share of a task that its busiest thread takes.
+
+    >>> last_end([1.0, 3.0], 3.0, 0.25, 2)
+    2.0
+    """
+    final, before = heapq.nlargest(2, [*ends, 0.0])
+    alone = min(final - before, last)
+    return final - alone * (1 - max(threads, 1 / cores))
+
+
+def task_name(function: Any, tasks: Any) -> str:
+    """Return the name of the tasks of a call to the engine."""
+    name = getattr(getattr(function, "func", function), "__name__", "task")
+    return f"{name} {tasks[0].segment.number}" if len(tasks) and hasattr(tasks[0], "segment") else name
 
 
 class Phases:
@@ -167,10 +199,9 @@ class Phases:
                 yield from map_tasks(function, tasks, num_proc, workers)
                 return
             seconds, longest, memory = list[float](), list[float](), list[int]()
-            name = getattr(getattr(function, "func", function), "__name__", "task")
-            if len(tasks) and hasattr(tasks[0], "segment"):
-                name += f" {tasks[0].segment.number}"
-            self.found.append({"name": name, "seconds": seconds, "longest": longest, "memory": memory})
+            self.found.append(
+                {"name": task_name(function, tasks), "seconds": seconds, "longest": longest, "memory": memory}
+            )
 
             def timed(task: Any) -> Any:
                 self.steps.book()
@@ -270,10 +301,17 @@ def count_batches(kind: type[Any], label: str, steps: Steps) -> None:
 
 
 def main() -> None:
-    recipe, out, num_proc, *settings = sys.argv[1:]
+    recipe, out, count, *settings = sys.argv[1:]
+    num_proc = int(count)
+    gc.disable()  # as the command starts
+    from longcrawl.cli.commands import leave_pandas_out
+
+    leave_pandas_out()
     import longcrawl as lc
 
     run = lc.run
+    gc.freeze()
+    gc.enable()
     from longcrawl.core import clock
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
@@ -283,7 +321,7 @@ def main() -> None:
     from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
-    now = clock.cpu_seconds
+    now = clock.cpu_seconds if num_proc == 1 else time.process_time
     steps, path = Steps(now), LongestPath()
     phases = Phases(steps)
     loaded = load_recipe(recipe, settings)
@@ -291,10 +329,10 @@ def main() -> None:
 
     @contextmanager
     def measure(self: Any, name: str) -> Iterator[None]:
-        started = now()
+        started = clock.cpu_seconds()
         with steps.of(names.get(name, name)):
             yield
-        self.seconds[name] += now() - started
+        self.seconds[name] += clock.cpu_seconds() - started
 
     clock.CoreClock.measure = measure  # type: ignore[method-assign]  # counted here instead
     for owner, name, step in (
@@ -329,18 +367,18 @@ def main() -> None:
             yield table
 
     part._input = read  # noqa: SLF001  # tables are read nowhere else
-    done = run(loaded, out, int(num_proc))
+    done = run(loaded, out, num_proc)
     steps.book()
     wall = time.monotonic() - before
+    taken = {START: start_up} | dict(steps.seconds)
     print(
         json.dumps(
             {
-                "steps": {"start-up": start_up} | dict(steps.seconds),
+                "steps": taken,
                 "bytes": steps.bytes,
-                "cpu": start_up + sum(steps.seconds.values()),
+                "cpu": sum(taken.values()) + path.tasks,
                 "wall": wall,
-                "path": path.seconds(int(num_proc)),
-                "start-up": start_up,
+                "path": taken if num_proc == 1 else path.seconds(num_proc, {START: start_up} | steps.alone),
                 "alone": steps.alone,
                 "phases": phases.found,
                 "output": files.folder_bytes(Path(out) / loaded.output.name),

@@ -254,7 +254,7 @@ def measure(recipe: str, inputs: Inputs, sizes: list[int], turns: int) -> float:
     show_steps(best[sizes[0], 1], best[sizes[-1], 1], sizes[-1] // sizes[0])
     for size in sizes:
         alone, both = found[size, 1], found[size, 2]
-        speed_up = min(each["cpu"] for each in alone) / min(each["path"] for each in both)
+        speed_up = min(each["cpu"] for each in alone) / min(sum(each["path"].values()) for each in both)
         walls = min(each["wall"] for each in alone), min(each["wall"] for each in both)
         print(
             f"  two processes, {size} times: {speed_up:.2f} by CPU time, {walls[0] / walls[1]:.2f} by wall", flush=True

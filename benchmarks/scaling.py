@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from _measures import best
-from _recipe_run import has_cores
+from _recipe_run import START, WORKERS, has_cores, last_end
 from recipes import INPUTS, Inputs, run
 
 from longcrawl.core.ledger import (
@@ -59,8 +59,6 @@ OF_FILES = ("write_file", "file_entries", "_count")
 """Tasks that write or read whole files of the output."""
 SHOWN = 3
 ROWS = 1 << 20
-START = "start-up"
-WORKERS = "starting workers"
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Model:
 
         ``by_row`` are the seconds of :func:`row_seconds`.
         """
-        lines = {START: Line(min(float(each["start-up"]) for each in runs), 0.0)}
+        lines = {START: Line(min(float(each["steps"][START]) for each in runs), 0.0)}
         found = [dict(numbered(each["phases"])) for each in runs]
         phases = []
         for name, last in found[-1].items():
@@ -175,15 +173,20 @@ class Model:
         path, output = self.serial(size), self.output.at(size)
         for phase in self.phases:
             tasks = phase.at(size, output)
-            threads = phase.longest if has_cores(len(tasks), cores) else 1.0
-            path[phase.name] += makespan(tasks, min(cores, len(tasks))) * threads
+            name, _, _ = phase.name.partition(" (")
+            if has_cores(len(tasks), cores):
+                path[name] += makespan(tasks, len(tasks)) * phase.longest
+            else:
+                path[name] += makespan(tasks, min(cores, len(tasks)), phase.longest)
         path[WORKERS] += self.worker * cores
         return path
 
     def remainders(self, size: float, path: Counter[str], cores: int) -> list[tuple[str, float]]:
         """Return what each step has on the path beyond its equal share of all cores, largest first."""
-        shares = self.serial(size) | {phase.name: phase.seconds.at(size) for phase in self.phases}
-        beyond = Counter({name: seconds - shares.get(name, 0.0) / cores for name, seconds in path.items()})
+        beyond = Counter(path)
+        beyond.subtract({name: seconds / cores for name, seconds in self.serial(size).items()})
+        for phase in self.phases:  # tasks of the same kind may be several phases
+            beyond[phase.name.partition(" (")[0]] -= phase.seconds.at(size) / cores
         return beyond.most_common()
 
 
@@ -226,16 +229,25 @@ def numbered(phases: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, 
             yield phase["name"] if number == 1 else f"{phase['name']} ({number})", phase
 
 
-def makespan(tasks: Sequence[float], workers: int) -> float:
+def makespan(tasks: Sequence[float], workers: int, threads: float = 1.0) -> float:
     """Return when the last task ends, if each begins on the first free worker.
+
+    The busiest thread takes the share ``threads`` of a task.
 
     >>> makespan([3.0, 2.0, 2.0], 2)
     4.0
     """
-    free = [0.0] * workers
+    free, last = [(0.0, worker) for worker in range(workers)], [0.0] * workers
     for seconds in tasks:
-        heapq.heapreplace(free, free[0] + seconds)
-    return max(free)
+        started, worker = free[0]
+        heapq.heapreplace(free, (started + seconds, worker))
+        last[worker] = seconds
+    return last_end([end for end, _ in free], last[max(free)[1]], threads, workers)
+
+
+def seconds_of(run: Mapping[str, Any]) -> float:
+    """Return the CPU seconds of a run's critical path; for one process they are all."""
+    return float(sum(run["path"].values()))
 
 
 def shown(remainders: Sequence[tuple[str, float]]) -> str:
@@ -260,22 +272,21 @@ def measure(recipe: str, inputs: Inputs, options: argparse.Namespace, machine_co
     sizes = [*options.sizes] if INPUTS[recipe] else [1]
     run(recipe, inputs.settings(recipe, sizes[0]), 2, machine_code)  # compiles
 
-    def least(size: int, processes: int, by: str, held: int | None = None) -> dict[str, Any]:
+    def least(size: int, processes: int, held: int | None = None) -> dict[str, Any]:
         runs = [run(recipe, inputs.settings(recipe, size), processes, machine_code, held) for _ in range(options.turns)]
-        return {**min(runs, key=lambda each: float(each[by])), "wall": min(float(each["wall"]) for each in runs)}
+        return {**min(runs, key=seconds_of), "wall": min(float(each["wall"]) for each in runs)}
 
-    one, two = (least(sizes[-1], processes, by) for processes, by in ((1, "cpu"), (2, "path")))
-    alone, speed_up = Model.of(sizes[-1:], [one], {}), float(one["cpu"] / two["path"])
-    path = alone.path(sizes[-1], 2)
+    one, two = (least(sizes[-1], processes) for processes in (1, 2))
+    alone, speed_up = Model.of(sizes[-1:], [one], {}), seconds_of(one) / seconds_of(two)
     print(
         f"{recipe}, {sizes[-1]} times the sample, {one['cpu']:.1f} s of CPU: two processes {speed_up:.2f} by CPU on "
-        f"the critical path ({one['cpu'] / sum(path.values()):.2f} simulated), "
+        f"the critical path ({one['cpu'] / alone.path(sizes[-1], 2).total():.2f} simulated), "
         f"{one['wall'] / two['wall']:.2f} by wall"
     )
-    print(f"  beyond equal shares: {shown(alone.remainders(sizes[-1], path, 2))}", flush=True)
+    print(f"  beyond equal shares: {shown(alone.remainders(sizes[-1], Counter(two['path']), 2))}", flush=True)
     if len(sizes) > 1:
         held = int(options.held * 1e6)
-        model = Model.of(sizes, [least(size, 1, "cpu", held) for size in sizes], row_seconds())
+        model = Model.of(sizes, [least(size, 1, held) for size in sizes], row_seconds())
         show_more(model, options.cores, options.hours)
     return speed_up
 
