@@ -118,7 +118,7 @@ class Stage(Configured, ABC):
     train_documents: int | None = None
     """Number of documents that ``fit`` learns from, or None for all."""
     fits_measures: ClassVar[bool] = False
-    """Whether ``fit`` learns from the :meth:`measure_to_fit` of documents alone, which workers then compute."""
+    """Whether ``fit`` learns from the :meth:`measure_to_fit` of the documents, which workers then compute."""
     only_with: ClassVar[Conditions] = MappingProxyType({})
     """Conditions on other fields under which fields have an effect."""
 
@@ -150,8 +150,8 @@ class Stage(Configured, ABC):
         """Return the measures of a batch that :meth:`fit_measures` learns from, if ``fits_measures``."""
         raise NotImplementedError
 
-    def fit_measures(self, measures: Iterable[pa.Table]) -> "Stage":
-        """Learn from the measures of all documents, in any order, and return the fitted stage."""
+    def fit_measures(self, measures: Iterable[pa.Table], directory: str) -> "Stage":
+        """Learn as ``fit`` does, from the measures of all its documents in any order."""
         raise NotImplementedError
 
     @abstractmethod

@@ -149,9 +149,9 @@ class GzipRatio(Edit):
             ratios[row] = sizes[row] / len(packed)
         return pa.array(ratios, mask=sizes < self.min_bytes)
 
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # no file is written
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:
         """Return the stage with the bounds of the quantiles; StageError if no language has enough documents."""
-        return self.fit_measures(map(self.measure_to_fit, tables)) if self.needs_fit else self
+        return self.fit_measures(map(self.measure_to_fit, tables), directory) if self.needs_fit else self
 
     def measure_to_fit(self, table: pa.Table) -> pa.Table:
         """Return ``MEASURES`` of the documents that are long enough and, unless ``by`` is "all", have a language."""
@@ -159,7 +159,7 @@ class GzipRatio(Edit):
         _, groups = places_of_languages(table, (), "" if self.by == "all" else None, self.name)
         return pa.table([groups, ratios], schema=MEASURES).drop_null()
 
-    def fit_measures(self, measures: Iterable[pa.Table]) -> Self:
+    def fit_measures(self, measures: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # no file is written
         """Return the stage with the bounds of the quantiles of measures, given in any order."""
         rows = pa.concat_tables([MEASURES.empty_table(), *measures]).combine_chunks()
         groups = pc.dictionary_encode(rows["group"].combine_chunks())

@@ -118,6 +118,24 @@ def _mark_repeated(units: Wide, keys: Wide, repeated: Any) -> float:
     return marked / len(units)
 
 
+@compiled
+def _mark_first(units: Wide, ends: Any, keys: Wide, first: Any) -> None:
+    """Mark the first occurrence of each word in its piece; ``ends`` has the end of each, ``keys`` is scratch memory."""
+    start = 0
+    for stop in ends:
+        used, has_zero = keys[: _slots(stop - start)], False
+        used[:] = 0
+        for at in range(start, stop):
+            key = units[at]
+            if key == _U(0):
+                first[at], has_zero = not has_zero, True
+                continue
+            slot = _slot(used, key)
+            first[at] = used[slot] != key
+            used[slot] = key
+        start = stop
+
+
 @allocating
 def select_terms(
     units: Wide, bounds: Any, known: Wide, values: Any, pieces: int, common: float, least: float, norm: int,
@@ -327,7 +345,13 @@ SHORTEST, LONGEST = 16, 16_384  # range of gaps, in words, that are compared to 
 BINS = 40
 PIECE = 2_000  # greatest number of words in a piece; only documents longer than this are remembered as learnt from
 MOST_WORDS = 1 << 21  # number of words that are kept, those in most pieces; all others count as words that never occur
+BATCH = 1_000  # documents that are measured together
 SCHEMA = pa.schema([("word", pa.uint64()), ("pieces", pa.uint32())])
+_WORDS, _COUNTS = pa.large_list(pa.uint64()), pa.large_list(pa.uint32())
+MEASURED = pa.schema(
+    [("words", _WORDS), ("counts", _COUNTS), ("pieces", pa.int64()), ("length", pa.int64()), ("documents", _WORDS)]
+)
+"""Words of a batch of documents, the pieces with each, the numbers of pieces and of words, and documents by hash."""
 _ABOUT = (b"pieces", b"words", b"documents", SEAL.encode())
 
 
@@ -379,20 +403,38 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
     Raises:
         StageError: the documents have no words.
     """
+    return _add_up((_measure_words(table, stage) for table in tables), stage)
+
+
+def _measure_words(table: pa.Table, stage: str) -> pa.Table:
+    """Return ``MEASURED`` of documents, a row per batch."""
+    rows = list[dict[str, Any]]()
+    for batch in pa.table({"text": column(table, "text", stage)}).to_batches(BATCH):
+        texts = valid_texts(column(pa.Table.from_batches([batch]), "text", stage), stage)
+        units, bounds = hash_units(texts, None)
+        ends, first = _ends_of_pieces(bounds), np.empty(len(units), np.bool_)
+        longest = int(np.diff(ends, prepend=0).max(initial=1))
+        _mark_first(units, ends, np.empty(1 << max((2 * longest - 1).bit_length(), 4), np.uint64), first)
+        words, counts = np.unique(units[first], return_counts=True)
+        documents = _documents(units, bounds)[np.diff(bounds) > PIECE]
+        values = (words, counts.astype(np.uint32), len(ends), len(units), documents)
+        rows.append(dict(zip(MEASURED.names, values, strict=True)))
+    return pa.Table.from_pylist(rows, MEASURED)
+
+
+def _add_up(measured: Iterable[pa.Table], stage: str) -> WordStatistics:
+    """Return the statistics of documents from ``MEASURED`` of their batches, in any order."""
     words, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    pieces, total, documents = 0, 0, [np.zeros(0, np.uint64)]
-    for table in tables:
-        given = pa.table({"text": column(table, "text", stage)})
-        for batch in given.to_batches(1_000):
-            texts = valid_texts(column(pa.Table.from_batches([batch]), "text", stage), stage)
-            units, bounds = hash_units(texts, None)
-            numbers, found = _pieces_of(bounds)
-            pieces, total = pieces + found, total + len(units)
-            documents.append(_documents(units, bounds)[np.diff(bounds) > PIECE])
-            # A word counts once per piece.
-            found_words, found_counts = np.unique(np.unique([units, numbers], axis=1)[0], return_counts=True)
-            words, places = np.unique(np.concatenate([words, found_words]), return_inverse=True)
-            counts = np.bincount(places, np.concatenate([counts, found_counts]), len(words)).astype(np.int64)
+    waiting, pieces, total, documents = list[tuple[Any, Any]](), 0, 0, [np.zeros(0, np.uint64)]
+    for row in (table.slice(at, 1) for table in measured for at in range(table.num_rows)):
+        found = [row[name].combine_chunks() for name in MEASURED.names]
+        pieces, total = pieces + found[2][0].as_py(), total + found[3][0].as_py()
+        documents.append(found[4].flatten().to_numpy())
+        waiting.append((found[0].flatten().to_numpy(), found[1].flatten().to_numpy().astype(np.int64)))
+        if sum(len(each) for each, _ in waiting) > max(len(words), MOST_WORDS):
+            words, counts = _added([(words, counts), *waiting])
+            waiting.clear()
+    words, counts = _added([(words, counts), *waiting])
     if not pieces:
         raise StageError(f"{stage} needs documents with words to learn from: check the stages before it")
     several = counts > 1
@@ -401,6 +443,15 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
         chosen = np.sort(np.lexsort((words, -counts))[:MOST_WORDS])
         words, counts = words[chosen], counts[chosen]
     return WordStatistics(words, counts.astype(np.uint32), pieces, total / pieces, np.sort(np.concatenate(documents)))
+
+
+def _added(parts: Sequence[tuple[Any, Any]]) -> tuple[Wide, npt.NDArray[np.int64]]:
+    """Return the distinct words of parts in increasing order, and the sums of their counts."""
+    words = np.concatenate([each for each, _ in parts])
+    order = np.argsort(words, kind="stable")
+    words, counts = words[order], np.concatenate([each for _, each in parts])[order]
+    starts = np.flatnonzero(np.diff(words, prepend=~words[:1]))
+    return words[starts], np.add.reduceat(counts, starts) if len(starts) else counts
 
 
 @reread_when_changed(2)
@@ -424,13 +475,12 @@ def read_statistics(path: str) -> WordStatistics:
     return found
 
 
-def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[Wide, int]:
-    """Return the piece of each unit, numbered over all documents, and the number of pieces."""
+def _ends_of_pieces(bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the end of each piece of documents; one without words has none."""
     sizes = np.diff(bounds)
     cut = -(-sizes // PIECE)
-    first = np.cumsum(cut) - cut
-    inside = np.arange(bounds[-1]) - np.repeat(bounds[:-1], sizes)
-    return (np.repeat(first, sizes) + inside // PIECE).astype(np.uint64), int(cut.sum())
+    inside = np.arange(cut.sum()) - np.repeat(np.cumsum(cut) - cut, cut)
+    return np.minimum(np.repeat(bounds[:-1], cut) + (inside + 1) * PIECE, np.repeat(bounds[1:], cut))
 
 
 def _documents(units: Wide, bounds: npt.NDArray[np.int64]) -> Wide:
@@ -445,6 +495,7 @@ class LearnsWords(Stage):
 
     statistics: str
     train_documents: int | None
+    fits_measures: ClassVar[bool] = True
 
     @property
     def needs_fit(self) -> bool:
@@ -455,7 +506,16 @@ class LearnsWords(Stage):
         """Count the words of documents, or of a sample by hashes of their ids, and return a stage with the counts."""
         if not self.needs_fit:
             return self
-        found = count_words(choose(tables, self.train_documents, f"{self.name}.train_documents"), self.name)
+        chosen = choose(tables, self.train_documents, f"{self.name}.train_documents")
+        return self.fit_measures(map(self.measure_to_fit, chosen), directory)
+
+    def measure_to_fit(self, table: pa.Table) -> pa.Table:
+        """Return ``MEASURED`` of the documents."""
+        return _measure_words(table, self.name)
+
+    def fit_measures(self, measures: Iterable[pa.Table], directory: str) -> Self:
+        """Return the stage with statistics of the measured documents, written into ``directory``."""
+        found = _add_up(measures, self.name)
         path = Path(directory) / f"words-{found.digest[:16]}.parquet"
         found.save(path)
         return replace(self, statistics=str(path))  # type: ignore[type-var]  # stages are dataclasses

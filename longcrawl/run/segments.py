@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.clock import CoreClock
@@ -213,32 +215,38 @@ def learn(
     work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
 ) -> tuple[Stage, list[str]]:
     """Fit a stage on the ``documents`` that a segment kept; return it and reports on the training sample."""
-    if stage.fits_measures:
-        measured = _measure(work, segment, inputs, stage, engine)
-        return stage.fit_measures(map(measured.read, range(inputs))), []
     folder, count = str(work / f"fit-{segment}"), stage.train_documents
-    every: Callable[[], Iterator[pa.Table]] = partial(survivors, work, segment, range(inputs))
-    if count is None:
-        return _fit(stage, every, folder, engine), []
-    learns: Stage = replace(cast("Any", stage), train_documents=None)
-    if count >= documents:
-        return _fit(learns, every, folder, engine), [f"it was trained on all {documents:,} documents"]
-    sample = partial(_chosen, *_draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine))
-    trained = sum(table.num_rows for table in sample())
-    report = f"it was trained on {trained:,} of {documents:,} documents, those whose ids have the smallest keyed hashes"
-    return _fit(learns, sample, folder, engine), [report]
-
-
-def _measure(work: Path, segment: int, inputs: int, stage: Stage, engine: Engine) -> Exchange:
-    """Measure the documents that a segment kept, a partition per input."""
-    take = partial(_take_measured, work, segment, stage)
-    measured = Exchange(no_rows, take, inputs, work / f"measures-{segment}")
+    read: Callable[[int], Iterator[pa.Table]] = partial(_survivors, work, segment)
+    report = list[str]()
+    if count is not None:
+        purpose = f"{stage.name}.train_documents"
+        stage = cast("Stage", replace(cast("Any", stage), train_documents=None))
+        report = [f"it was trained on all {documents:,} documents"]
+        if count < documents:
+            drawn, hashes = _draw(work, segment, inputs, purpose, count, documents, engine)
+            last = last_chosen(hashes, count)
+            read, trained = partial(_chosen, drawn, last), np.count_nonzero(hashes <= np.uint64(last))
+            those = "those whose ids have the smallest keyed hashes"
+            report = [f"it was trained on {trained:,} of {documents:,} documents, {those}"]
+    if not stage.fits_measures:
+        return _fit(stage, partial(_each, read, inputs), folder, engine), report
+    measured = Exchange(no_rows, partial(_take_measured, read, stage), inputs, work / f"measures-{segment}")
     take_each(measured, engine)
-    return measured
+    return stage.fit_measures(map(measured.read, range(inputs)), folder), report
 
 
-def _take_measured(work: Path, segment: int, stage: Stage, number: int, _: Iterator[pa.Table]) -> pa.Table:
-    return pa.concat_tables(map(stage.measure_to_fit, survivors(work, segment, [number])))
+def _survivors(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
+    return survivors(work, segment, [number])
+
+
+def _each(read: Callable[[int], Iterator[pa.Table]], inputs: int) -> Iterator[pa.Table]:
+    return chain.from_iterable(map(read, range(inputs)))
+
+
+def _take_measured(
+    read: Callable[[int], Iterator[pa.Table]], stage: Stage, number: int, _: Iterator[pa.Table]
+) -> pa.Table:
+    return pa.concat_tables(map(stage.measure_to_fit, read(number)))
 
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
@@ -256,8 +264,8 @@ def _fit_on_gpu(tables: Callable[[], Iterator[pa.Table]], folder: str, stage: St
 
 def _draw(
     work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine
-) -> tuple[Exchange, int]:
-    """Draw a few more documents than ``count``, a partition per input; return them and the largest chosen hash."""
+) -> tuple[Exchange, npt.NDArray[np.uint64]]:
+    """Draw a few more documents than ``count``, a partition per input; return them and their hashes."""
     last, rows = likely_last(count, documents), 0
     while rows < count:
         take = partial(_take_drawn, work, segment, purpose, last)
@@ -265,12 +273,11 @@ def _draw(
         take_each(drawn, engine)
         rows = sum(map(drawn.rows, range(inputs)))
         last = min(LAST, 2 * last)
-    return drawn, last_chosen(np.concatenate([drawn.read(number)[HASH] for number in range(inputs)]), count)
+    return drawn, np.concatenate([drawn.read(number)[HASH] for number in range(inputs)])
 
 
-def _chosen(drawn: Exchange, last: int) -> Iterator[pa.Table]:
-    for number in range(drawn.partitions):
-        yield filter_hashes(drawn.read(number), last).drop_columns([HASH])
+def _chosen(drawn: Exchange, last: int, number: int) -> Iterator[pa.Table]:
+    yield filter_hashes(drawn.read(number), last).drop_columns([HASH])
 
 
 def _take_drawn(work: Path, segment: int, purpose: str, last: int, number: int, _: Iterator[pa.Table]) -> pa.Table:

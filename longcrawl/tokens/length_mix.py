@@ -83,15 +83,15 @@ class LengthMix(Judge):
         """Raise a StageError: only the fitted stage judges."""
         raise StageError(f"{self.name} has not counted the tokens yet: call stage.fit(tables, directory) first")
 
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> Stage:  # noqa: ARG002  # no file is written
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> Stage:
         """Return the stage that keeps the mix of all documents."""
-        return self.fit_measures(map(self.measure_to_fit, tables))
+        return self.fit_measures(map(self.measure_to_fit, tables), directory)
 
     def measure_to_fit(self, table: pa.Table) -> pa.Table:
         """Return ``MEASURES`` of the documents."""
         return pa.table([self.hashes(table), self.lengths(table)], schema=MEASURES)
 
-    def fit_measures(self, measures: Iterable[pa.Table]) -> Stage:
+    def fit_measures(self, measures: Iterable[pa.Table], directory: str) -> Stage:  # noqa: ARG002  # no file is written
         """Return the stage that keeps the mix of documents with these measures, given in any order."""
         rows = pa.concat_tables([MEASURES.empty_table(), *measures])
         hashes, lengths = rows["hash"].to_numpy(), rows["n_tokens"].to_numpy()

@@ -77,9 +77,9 @@ def test_fitted_bounds_equal_plain_python_in_any_order_and_batches(rows, shares,
         with pytest.raises(
             StageError, match=r"^gzip_ratio fits its quantiles to . documents of .* as many: lower min_"
         ):
-            stage.fit_measures(tables)
+            stage.fit_measures(tables, "")
         return
-    fitted = stage.fit_measures(tables)
+    fitted = stage.fit_measures(tables, "")
     expected = {name: plain_bounds(ratios, low, high) for name, ratios in groups.items()}
     if by == "all":
         assert (fitted.low, fitted.high) == expected[""]

@@ -130,8 +130,8 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, 
     lc.run(recipe, tmp_path / "whole")
     fit = MIX.fit_measures
 
-    def stop(self, measures):
-        fit(self, measures)
+    def stop(self, measures, directory):
+        fit(self, measures, directory)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
