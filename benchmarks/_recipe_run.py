@@ -128,7 +128,7 @@ class LongestPath:
     """
 
     def __init__(self) -> None:
-        self.waited = Counter[str]()
+        self.waited = defaultdict[str, float](float)
         self.tasks = 0.0
 
     def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,11 +153,11 @@ class LongestPath:
 
         return timed
 
-    def seconds(self, num_proc: int, own: Mapping[str, float]) -> Counter[str]:
+    def seconds(self, num_proc: int, own: Mapping[str, float]) -> dict[str, float]:
         """Return the seconds by step: those of this process, of the busiest ones, and of starting and ending each."""
         ended = os.times()
         around_tasks = max(ended.children_user + ended.children_system - self.tasks, 0.0)
-        return self.waited + Counter({**own, WORKERS: around_tasks / num_proc})
+        return {**self.waited, **own, WORKERS: around_tasks / num_proc}
 
 
 def has_cores(tasks: int, cores: int) -> bool:
@@ -300,18 +300,24 @@ def count_batches(kind: type[Any], label: str, steps: Steps) -> None:
         kind.sketch = sketched
 
 
-def main() -> None:
-    recipe, out, count, *settings = sys.argv[1:]
-    num_proc = int(count)
-    gc.disable()  # as the command starts
+def load_run() -> Callable[..., Any]:
+    """Return ``longcrawl.run``, imported as the command imports it: without pandas or garbage collection."""
+    gc.disable()
     from longcrawl.cli.commands import leave_pandas_out
 
     leave_pandas_out()
-    import longcrawl as lc
+    import longcrawl
 
-    run = lc.run
+    run: Callable[..., Any] = longcrawl.run
     gc.freeze()
     gc.enable()
+    return run
+
+
+def main() -> None:
+    recipe, out, count, *settings = sys.argv[1:]
+    num_proc = int(count)
+    run = load_run()
     from longcrawl.core import clock
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
@@ -367,6 +373,8 @@ def main() -> None:
             yield table
 
     part._input = read  # noqa: SLF001  # tables are read nowhere else
+    with steps.of("loading the compiler"):  # a run does so before its first tasks or, by one process, in the first one
+        compiling.load_compiler()
     done = run(loaded, out, num_proc)
     steps.book()
     wall = time.monotonic() - before

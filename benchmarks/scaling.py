@@ -28,7 +28,7 @@ import heapq
 import math
 import os
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -175,19 +175,21 @@ class Model:
             tasks = phase.at(size, output)
             name, _, _ = phase.name.partition(" (")
             if has_cores(len(tasks), cores):
-                path[name] += makespan(tasks, len(tasks)) * phase.longest
+                end = makespan(tasks, len(tasks)) * phase.longest
             else:
-                path[name] += makespan(tasks, min(cores, len(tasks)), phase.longest)
+                end = makespan(tasks, min(cores, len(tasks)), phase.longest)
+            path[name] += end
         path[WORKERS] += self.worker * cores
         return path
 
     def remainders(self, size: float, path: Counter[str], cores: int) -> list[tuple[str, float]]:
         """Return what each step has on the path beyond its equal share of all cores, largest first."""
-        beyond = Counter(path)
-        beyond.subtract({name: seconds / cores for name, seconds in self.serial(size).items()})
+        beyond = defaultdict[str, float](float, path)
+        for name, seconds in self.serial(size).items():
+            beyond[name] -= seconds / cores
         for phase in self.phases:  # tasks of the same kind may be several phases
             beyond[phase.name.partition(" (")[0]] -= phase.seconds.at(size) / cores
-        return beyond.most_common()
+        return sorted(beyond.items(), key=lambda each: -each[1])
 
 
 def row_seconds() -> dict[str, dict[str, float]]:
@@ -245,7 +247,7 @@ def makespan(tasks: Sequence[float], workers: int, threads: float = 1.0) -> floa
     return last_end([end for end, _ in free], last[max(free)[1]], threads, workers)
 
 
-def seconds_of(run: Mapping[str, Any]) -> float:
+def seconds_of(run: dict[str, Any]) -> float:
     """Return the CPU seconds of a run's critical path; for one process they are all."""
     return float(sum(run["path"].values()))
 
