@@ -450,7 +450,7 @@ class Warc(sources.Source):
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
         """List the ids in record headers, or return None for a remote file, which would be fetched twice."""
-        return None if is_url(part.files[0]) else iter([self._record_ids(part)])
+        return None if is_url(part.files[0]) else map(self._record_ids, [part])
 
     def _record_ids(self, part: Part) -> pa.ChunkedArray:
         (path,), ids = part.files, list[str]()

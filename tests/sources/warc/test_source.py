@@ -1342,6 +1342,17 @@ def test_sections_of_a_file_have_its_pages_ids_and_counts(tmp_path):
     assert listed[0] == list(itertools.chain(*listed[1:]))
 
 
+def test_an_archive_is_only_opened_when_its_ids_are_asked_for(tmp_path, monkeypatch):
+    source, opened = Warc(data_dir=str(lc.samples.write_archive(tmp_path))), list[str]()
+    open_file = tables.opened
+    monkeypatch.setattr(tables, "opened", lambda path: opened.append(path) or open_file(path))
+    listed = source.list_ids(source.splits()["train"][0])
+    assert listed is not None
+    assert opened == []
+    assert sum(map(len, listed)) > 0
+    assert len(opened) == 1
+
+
 def test_a_missing_file_has_no_sections(tmp_path):
     source = Warc(data_files=str(tmp_path / "a.warc.gz"))
     ((whole,),) = source.splits().values()
