@@ -139,16 +139,17 @@ class LongestPath:
                 yield from map_tasks(function, tasks, num_proc, workers)
                 return
             busy, last, own = Counter[int](), dict[int, tuple[float, float]](), list[float]()
+            before, are_alone = self.tasks, has_cores(len(tasks), num_proc)
             for result, process, seconds, longest in map_tasks(Timed(function), tasks, num_proc, workers):
                 own.append(time.process_time())
-                busy[process] += longest if has_cores(len(tasks), num_proc) else seconds
+                busy[process] += longest if are_alone else seconds
                 last[process] = seconds, longest / max(seconds, 1e-9)
                 self.tasks += seconds
                 yield result
             meanwhile = own[-1] - own[0]
-            taken = sum(busy.values()) + meanwhile
+            taken = self.tasks - before + meanwhile
             slowest = max(busy, key=lambda process: busy[process])
-            ended = last_end([*busy.values()], *last[slowest], num_proc)
+            ended = busy[slowest] if are_alone else last_end([*busy.values()], *last[slowest], num_proc)
             self.waited[task_name(function, tasks)] += max(taken / num_proc, ended, meanwhile) - meanwhile
 
         return timed

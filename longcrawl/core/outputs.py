@@ -69,8 +69,8 @@ class Writer(ABC):
         """Prepare work for which ``plan`` alone would need too much memory; a run calls it before ``plan``."""
 
     @abstractmethod
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Lay out the existing directory ``target`` for all spilled parts and list the tasks that fill it."""
+    def plan(self, spill: Path, parts: int) -> list[WriteTask]:
+        """List the tasks that write the output of all spilled parts."""
 
     @abstractmethod
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
         spill.mkdir()
         made.mkdir()
         writer.spill(without_content(tables), spill, 0)
-        written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
+        written = [writer.write(spill, made, task) for task in writer.plan(spill, 1)]
         described = writer.finish(spill, made, written)
         made.rename(target)
     return described

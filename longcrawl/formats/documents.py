@@ -130,7 +130,7 @@ class ParquetWriter(outputs.OrderedWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:  # noqa: ARG002  # it is empty
+    def plan(self, spill: Path, parts: int) -> list[outputs.WriteTask]:
         """Order all documents, split off the held-out ones, and list the files to write."""
         by_language = self.settings.by == "language"
         stretches, _ = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)

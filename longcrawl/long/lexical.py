@@ -425,15 +425,16 @@ def _measure_words(table: pa.Table, stage: str) -> pa.Table:
 def _add_up(measured: Iterable[pa.Table], stage: str) -> WordStatistics:
     """Return the statistics of documents from ``MEASURED`` of their batches, in any order."""
     words, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    waiting, pieces, total, documents = list[tuple[Any, Any]](), 0, 0, [np.zeros(0, np.uint64)]
+    waiting, held, pieces, total, documents = list[tuple[Any, Any]](), 0, 0, 0, [np.zeros(0, np.uint64)]
     for row in (table.slice(at, 1) for table in measured for at in range(table.num_rows)):
         found = [row[name].combine_chunks() for name in MEASURED.names]
         pieces, total = pieces + found[2][0].as_py(), total + found[3][0].as_py()
         documents.append(found[4].flatten().to_numpy())
         waiting.append((found[0].flatten().to_numpy(), found[1].flatten().to_numpy().astype(np.int64)))
-        if sum(len(each) for each, _ in waiting) > max(len(words), MOST_WORDS):
+        held += len(waiting[-1][0])
+        if held > max(len(words), MOST_WORDS):
             words, counts = _added([(words, counts), *waiting])
-            waiting.clear()
+            waiting, held = [], 0
     words, counts = _added([(words, counts), *waiting])
     if not pieces:
         raise StageError(f"{stage} needs documents with words to learn from: check the stages before it")

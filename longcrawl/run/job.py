@@ -430,7 +430,7 @@ class _Job:
         with self.costs.measure(self.recipe.output.name, "layout"):
             segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.engine)
             writer.order(spill, len(self.parts), self.engine)
-            tasks = writer.plan(spill, len(self.parts), target)
+            tasks = writer.plan(spill, len(self.parts))
             self.engine.check()
             markers = [self.work / segments.WRITTEN / f"{task.name}.json" for task in tasks]
             known = [*self.markers[-len(self.parts) :], *markers]

@@ -152,7 +152,7 @@ def test_dictionaries_are_decoded(tmp_path):
     for part, words in enumerate([["b", "a", "b"], ["a", "c", None]]):
         table = pa.table({"id": [f"{part}-{n}" for n in range(3)], "language": pa.array(words).dictionary_encode()})
         writer.spill([table.slice(0, 1), table.slice(1)], tmp_path / "spill", part)
-    tasks = writer.plan(tmp_path / "spill", 2, tmp_path / "made")
+    tasks = writer.plan(tmp_path / "spill", 2)
     writer.finish(tmp_path, tmp_path / "made", [writer.write(tmp_path / "spill", tmp_path / "made", t) for t in tasks])
     (file,) = (tmp_path / "made").glob("*.parquet")
     assert pq.read_schema(file).field("language").type == pa.string()
@@ -373,7 +373,7 @@ def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, siz
     digests = []
     for folder, rows in ((tmp_path / "one", size), (tmp_path / "other", 13)):
         writer.spill((table.slice(first, rows) for first in range(0, 40, rows)), folder / "spill", 0)
-        tasks = writer.plan(folder / "spill", 1, folder / "made")
+        tasks = writer.plan(folder / "spill", 1)
         writer.finish(folder, folder / "made", [writer.write(folder / "spill", folder / "made", t) for t in tasks])
         digests.append(directory_digest(folder / "made"))
     assert digests[0] == digests[1]
@@ -416,7 +416,7 @@ def test_parts_without_documents_are_no_obstacle(documents, tmp_path):
     writer = ParquetOutput().writer([])
     for part, tables in enumerate([[table.slice(0, 0)], [table.slice(0, 9), table.slice(9, 0)], [], [table.slice(9)]]):
         writer.spill(tables, tmp_path / "spill", part)
-    (task,) = writer.plan(tmp_path / "spill", 4, tmp_path / "made")
+    (task,) = writer.plan(tmp_path / "spill", 4)
     writer.write(tmp_path / "spill", tmp_path / "made", task)
     assert names_in(tmp_path / "made") == documents["id"][:]
 
@@ -437,7 +437,7 @@ def test_documents_that_change_their_columns_are_one_sentence(tmp_path):
     with pytest.raises(
         FormatError, match="parts hold documents with different columns: here text string, there text int64"
     ):
-        writer.plan(tmp_path / "spill", 2, tmp_path / "made")
+        writer.plan(tmp_path / "spill", 2)
 
 
 def test_a_type_that_datasets_cannot_read_is_one_sentence(tmp_path):
@@ -449,7 +449,7 @@ def test_a_type_that_datasets_cannot_read_is_one_sentence(tmp_path):
 def test_a_spill_file_that_is_cut_is_one_sentence(documents, tmp_path):
     writer = ParquetOutput().writer([])
     writer.spill([documents.with_format("arrow")[:]], tmp_path / "spill", 0)
-    (task,) = writer.plan(tmp_path / "spill", 1, tmp_path / "made")
+    (task,) = writer.plan(tmp_path / "spill", 1)
     file = tmp_path / "spill" / "00000.arrow"
     file.write_bytes(file.read_bytes()[:500])
     with pytest.raises(FormatError, match=r"00000.arrow is cut: remove the run's folder 'work' and run again"):

@@ -520,7 +520,7 @@ class ComposedWriter(TokenWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:  # noqa: ARG002  # it is empty
+    def plan(self, spill: Path, parts: int) -> list[WriteTask]:
         """Plan the samples of each split and domain, and list the files to write."""
         by_domain = self.settings.domains is not None
         stretches, schema = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)

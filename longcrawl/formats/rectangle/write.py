@@ -261,7 +261,7 @@ class RectangleWriter(TokenWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[outputs.WriteTask]:  # noqa: ARG002  # it is empty
+    def plan(self, spill: Path, parts: int) -> list[outputs.WriteTask]:
         """Order all rows, split off the held-out ones, and list the bands to write and the arrays to create."""
         (ordered,), schema = order.order_documents(spill, parts, shuffled=self.shuffled)
         rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
@@ -322,7 +322,7 @@ class RectangleWriter(TokenWriter):
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Join the tables of rows, add the tokenizer, and describe every file in ``rectangle.json``."""
         *of_bands, of_arrays = written
-        files: dict[str, Any] = of_arrays["files"]
+        files: dict[str, Any] = {**of_arrays["files"]}
         shapes: dict[str, list[int]] = {}
         for split in sorted({each["split"] for each in of_bands}):
             bands = [each for each in of_bands if each["split"] == split]

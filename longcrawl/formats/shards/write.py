@@ -210,7 +210,7 @@ class ShardWriter(TokenWriter):
         """Order the documents by an exchange if there are too many for one process."""
         order.exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.buckets is not None)
 
-    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:  # noqa: ARG002  # it is empty
+    def plan(self, spill: Path, parts: int) -> list[WriteTask]:
         """Order all documents, split off the held-out ones, and list the shards to write."""
         by_bucket, heldout, form = self.settings.buckets is not None, self.settings.heldout, FORMATS[self.settings.name]
         stretches, _ = order.order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)

@@ -623,6 +623,6 @@ def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tupl
         with clock.measure("write"):
             writer = output.writer(stages)
             writer.spill([documents], spill, 0)
-            writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
+            writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1)])
             file_entries(made, [path.relative_to(made).as_posix() for path in whole_files(made)])
         return float(folder_bytes(made)), float(folder_bytes(spill)), clock.seconds["write"]

@@ -363,7 +363,7 @@ def peak_of_the_second_pass(folder: Path, rows: int) -> int:
     del tokens
     tracemalloc.start()
     try:
-        for task in writer.plan(folder / "spill", 1, folder / "made"):
+        for task in writer.plan(folder / "spill", 1):
             writer.write(folder / "spill", folder / "made", task)
         return tracemalloc.get_traced_memory()[1]
     finally:

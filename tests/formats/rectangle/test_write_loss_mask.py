@@ -230,12 +230,12 @@ def test_parts_of_which_only_some_are_masked_are_refused(tmp_path):
     writer.spill([plain], tmp_path, 0)
     writer.spill([masked], tmp_path, 1)
     with pytest.raises(FormatError, match="parts hold documents with different columns: here .*, there loss_mask"):
-        writer.plan(tmp_path, 2, tmp_path / "made")
+        writer.plan(tmp_path, 2)
     with pytest.raises(StageError, match="documents have different columns: here .*, there loss_mask"):
         writer.spill([plain, masked], tmp_path, 2)
     writer.spill([masked.set_column(0, "id", pa.array(["c", "c"]))], tmp_path, 0)
     with pytest.raises(FormatError, match="two rows have the id 'c'"):
-        writer.plan(tmp_path, 1, tmp_path / "made")
+        writer.plan(tmp_path, 1)
 
 
 # -------------------- from duplicates to batches
