@@ -77,7 +77,7 @@ def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
     peak, clock = Peak(), [time.process_time()]
     writer.spill(tables(documents), spill, 0)
     clock.append(time.process_time())
-    tasks = writer.plan(spill, 1, target)
+    tasks = writer.plan(spill, 1)
     clock.append(time.process_time())
     writer.finish(spill, target, [writer.write(spill, target, task) for task in tasks])
     clock.append(time.process_time())

@@ -70,7 +70,7 @@ def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
         writer = ParquetOutput().writer([lc.tokens.Shuffle()] if kind == "shuffled" else [])
         spill, target = folder / "spill", folder / "made"
         writer.spill(tables(documents), spill, 0)
-        written = [writer.write(spill, target, task) for task in writer.plan(spill, 1, target)]
+        written = [writer.write(spill, target, task) for task in writer.plan(spill, 1)]
         writer.finish(spill, target, written)
     # What it takes to make the documents is no part of it.
     return {"seconds": time.perf_counter() - started - making, "peak": peak.most - peak.before}

@@ -90,7 +90,7 @@ def build(kind: str, rows: int, length: int, folder: Path) -> dict[str, float]:
         spill, target = folder / "spill", folder / "rectangle"
         writer.spill(tables(rows, length), spill, 0)
         spilled = time.perf_counter() - started
-        written = [writer.write(spill, target, task) for task in writer.plan(spill, 1, target)]
+        written = [writer.write(spill, target, task) for task in writer.plan(spill, 1)]
         writer.finish(spill, target, written)
         print(f"  spill {spilled:.1f} s of {time.perf_counter() - started:.1f} s", file=sys.stderr)
     seconds = time.perf_counter() - started

@@ -119,7 +119,7 @@ def tasks_of(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, Callable[[], 
     task = PartTask(folder, segment, 0, part, recipe.source, writer)
     yield task.marker, partial(run_part, task)
     spill, target = folder / WORK / SPILL, folder / "out"
-    for what in writer.plan(spill, 1, target):
+    for what in writer.plan(spill, 1):
         marker = folder / WORK / segments.WRITTEN / f"{what.name}.json"
         yield marker, partial(segments.write_file, writer, spill, target, (what, marker))
 
