@@ -17,10 +17,7 @@ from longcrawl.text.pdf.tables import separate_cells
 from longcrawl.text.pdf.words import Page, read_page
 
 _TOGETHER = 4
-"""Pages whose words are read before their lines are joined: Python's code stays in the processor's caches, which PDFium
-empties; that saves 2 to 6 % of the time."""
-_MOST_WORDS = 4_000
-"""Words that are read together, since the limit of a page also covers the lines of those read with it."""
+"""Pages of a message: fewer messages cost less."""
 _MOST_FAILURES = 100
 """Pages in a row that cannot be read, after which the page count of a file is not believed."""
 _NEEDS_PASSWORD = "password"  # noqa: S105  # a word of PDFium's message
@@ -45,14 +42,12 @@ class Document:
     """A document that is read: sends the pages whose text is known, some at a time, then a summary.
 
     A message has lines of JSON: for each page in order, a list of kind, text and, if anything was removed, the list of
-    rules and texts of that; and an object at the end. At most 13 pages are held: nine neighbours and four read at once.
+    rules and texts of that; and an object at the end. At most nine pages are held back.
     """
 
     def __init__(self, options: Options, send: Callable[[str], None], end: Callable[[str], None]) -> None:
         self._options = options
         self._send, self._end = send, end
-        self._read_pages: list[Page] = []
-        """Pages whose lines are not joined yet."""
         self._unsent: list[str] = []
         """Lines of the next message."""
         self._kinds: deque[str] = deque()
@@ -89,9 +84,8 @@ class Document:
         for number in range(min(count, options.max_pages)):
             page = read_page(opened.raw, number, options.hidden_text, waiting)
             failures = failures + 1 if page.kind == "failed" else 0
-            self._read_pages.append(page)
-            if len(self._read_pages) == _TOGETHER or self._words_read() > _MOST_WORDS:
-                self._add_pages()
+            self._add(page)
+            if len(self._unsent) >= _TOGETHER:
                 self._send_lines()
             if failures == _MOST_FAILURES:
                 self.stop("failures")
@@ -106,7 +100,6 @@ class Document:
 
     def stop(self, reason: str | None) -> None:
         """Send the pages that were read, and the summary with the limit at which reading stopped."""
-        self._add_pages()
         if self._characters > self._options.max_characters:
             reason = "characters"
         for cleared in self._running.end():
@@ -115,15 +108,6 @@ class Document:
             self._add_line(text)
         self._send_lines()
         self._end(json.dumps(self._summary | {"stopped": reason}, ensure_ascii=False))
-
-    def _words_read(self) -> int:
-        return sum(len(page.words.starts) for page in self._read_pages if page.words is not None)
-
-    def _add_pages(self) -> None:
-        for page in self._read_pages:
-            if self._characters <= self._options.max_characters:
-                self._add(page)
-        self._read_pages.clear()
 
     def _add(self, page: Page) -> None:
         lines = page_lines(page.words) if page.words is not None else []

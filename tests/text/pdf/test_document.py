@@ -88,19 +88,6 @@ def test_what_is_no_document_has_no_page(make_pdf):
         assert messages(file) == ([], {"failure": "unreadable"})
 
 
-def test_dense_pages_are_not_read_together(make_pdf):
-    dense = [(20, 780 - 7 * row, f"{row} and " * 25) for row in range(100)]
-    sent, sent_before = [], []
-    document = Document(DEFAULTS._replace(running="keep"), sent.append, sent.append)
-
-    def waiting():
-        sent_before.append(len(sent))
-        return nullcontext()
-
-    document.read(make_pdf(dense, dense, dense), waiting)
-    assert sent_before == [0, 0, 0, 1]  # opening is the first call; a page is sent when the next one was read
-
-
 def test_stopping_in_the_middle_sends_the_pages_that_are_held(report):
     sent, ended = [], []
     document = Document(DEFAULTS, sent.append, ended.append)
