@@ -22,8 +22,7 @@ _RECENT = 8
 _COMMON = 0.5
 """Share of the narrower of two clusters that is common to both if one repeats the other."""
 _ALL_COMMON = 0.9
-"""That share if no text is beside the glyphs. It is high, as a mark may share the origin of the next letter, and then
-overlaps the cluster before."""
+"""The share for clusters without ActualText. A mark with the origin of the next letter overlaps the cluster before."""
 _NARROW = 0.8
 """Share of the other one's width below which a cluster is the repetition, wherever it is; else the second one is."""
 _APART = 4
@@ -72,7 +71,7 @@ def join_clusters(handle: Any, text: str, boxes: Boxes, heights: Boxes, generate
 
     Args:
         handle: argument for the page's text, see :func:`longcrawl.text.pdf.calls.pointer`.
-        text: characters of the shown.
+        text: characters of the page.
         boxes: left, bottom, right and top of each character, and the left and right edge of its ink, in points,
             float32, ``(characters, 6)``; changed in place.
         heights: bottom and top of the ink, float32, ``(characters, 2)``.
@@ -152,6 +151,8 @@ def _width(cluster: _Cluster) -> float:
 
 def _behind_am(shown: _Shown, places: list[int], inserted: Flags) -> list[int]:
     """Return the places of spaces inserted behind am where there is none; ``places`` are those of the characters."""
+    if not any(am in shown.text for am in _AM):
+        return []
     return [
         place
         for before, place, after in zip(places, places[1:], places[2:], strict=False)

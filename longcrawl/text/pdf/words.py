@@ -253,7 +253,7 @@ def _words(text: str, classes: Classes, handle: Any) -> Words:
         every, heights, generated = _all_boxes(handle, len(classes))
         kept, spaces = join_clusters(handle, text, every, heights, generated)
         every[generated, 4:] = np.nan
-        letters, classes = list(text), classes.copy()
+        letters = list(text)
         for place in spaces:
             letters[place], classes[place], every[place, 4:] = " ", _SPACE, np.nan
         text, classes, every = "".join(compress(letters, kept.tolist())), classes[kept], every[kept]

@@ -77,7 +77,7 @@ def test_equal_ligatures_in_lines_of_small_type_are_all_read(lines):
 
 @pytest.mark.parametrize(("gap", "between"), [(5, ""), (9, " ")])
 def test_the_second_glyph_of_am_is_no_space(lines, gap, between):
-    """Its width is no part of the box if the text is beside the glyphs."""
+    """PDFium's box of a text beside the glyphs has the first glyph alone."""
     am = "\u0e19\u0e33"
     # Clusters are looked for on pages with a mark.
     mark = span(THAI, ("1 0 0 1 50 680", "w"))
