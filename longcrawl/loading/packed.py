@@ -201,7 +201,7 @@ class Packed(MixedFeed):
             return {"": folder}
         splits = [name for name in _folders_in(Path(self.path)) if name in SPLITS]
         if splits or self.split not in SPLITS:
-            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {listed(map(repr, splits))}")
+            raise LoaderError(f"no folder {folder}; splits in {self.path}: {listed(map(repr, splits))}")
         return {"": Path(self.path)}
 
     @cached_property

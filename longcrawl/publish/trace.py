@@ -91,7 +91,7 @@ def trace(
         LoaderError: the step, row or setting does not exist.
     """
     if feed not in get_args(FeedName):
-        raise LoaderError(f"there is no feed {feed!r}: choose one of {', '.join(get_args(FeedName))}")
+        raise LoaderError(f"no feed {feed!r}: choose one of {', '.join(get_args(FeedName))}")
     opened = data if isinstance(data, Feed) else _open(str(data), feed, tokenizer, settings)
     if isinstance(data, Jsonl) and tokenizer not in (None, data.tokenizer):
         raise LoaderError(f"the feed tokenizes with {data.tokenizer}, not {tokenizer}: remove tokenizer")

@@ -394,7 +394,7 @@ def _why_no_manifest(folder: Path) -> str:
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")
     if not folder.exists():
         make = f"`longcrawl run RECIPE --out {folder}`"
-        return f"there is no folder {folder}: name that of a run, which {make} would make"
+        return f"no folder {folder}: name that of a run, which {make} would make"
     if (folder / WORK).exists():
         owner = working_owner(folder / WORK / LOCK)
         unfinished = f"{folder} is not finished: run the same `longcrawl run` again"

@@ -276,7 +276,7 @@ def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("funnel of nothing", r"RunError: there is no folder .*/nowhere: name that of a run, which .*\n"),
+        ("funnel of nothing", r"RunError: no folder .*/nowhere: name that of a run, which .*\n"),
         ("no recipe", r"RecipeError: unknown recipe 'longcrawl65'; known: .*longcrawl64, .*\n"),
         ("inspect no row", r"FormatError: .*\n"),
         ("verify nothing", r"FormatError: there is no file or folder .*/nowhere: check the path\n"),

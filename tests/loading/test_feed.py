@@ -516,7 +516,7 @@ def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_pa
     for other in {"eval", "valid", "heldout"} - {name}:
         write_shards(tmp_path / other, 2)
     if name not in ("eval", "valid", "heldout", "val"):
-        with pytest.raises(LoaderError, match="there is no split 'val', only 'valid', .*: choose one of them"):
+        with pytest.raises(LoaderError, match="no split 'val': choose one of 'valid', "):
             files(tmp_path, split="val")
 
 

@@ -240,7 +240,7 @@ def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
         return wanted
     found = [name for name in alike if is_there(name)]
     if len(found) > 1:
-        raise FormatError(f"there is no split {wanted!r}, only {', '.join(map(repr, found))}: choose one of them")
+        raise FormatError(f"no split {wanted!r}: choose one of {', '.join(map(repr, found))}")
     return found[0] if found else wanted
 
 

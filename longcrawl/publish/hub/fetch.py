@@ -149,7 +149,7 @@ def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | N
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as org/name")
     if split not in SPLITS:
-        raise HubError(f"there is no split {split!r}: choose {' or '.join(SPLITS)}")
+        raise HubError(f"no split {split!r}: choose {' or '.join(SPLITS)}")
     if zarr_format not in (2, 3):
         raise HubError(f"there is no Zarr format {zarr_format}: choose 2 or 3")
     for word, count in counts.items():

@@ -114,7 +114,7 @@ def test_what_cannot_be_fetched_is_named(copy, tmp_path):
     for given, message in (
         ({"name": "c4"}, "'c4' cannot be fetched, only longcrawl64"),
         ({"repo": "me"}, "write it as org/name"),
-        ({"split": "test"}, "there is no split 'test'"),
+        ({"split": "test"}, "no split 'test': choose "),
         ({"split": "heldout"}, r"has no heldout\.zarr"),
         ({"rows": 0}, "rows is 0: ask for 1 or more"),
         ({"context": 99}, "rows of me/partial64 have 48 tokens"),

@@ -465,7 +465,7 @@ def test_what_is_no_finished_run_is_told_apart(run_folder, tmp_path):
     for path, said in (
         (
             tmp_path / "none",
-            r"there is no folder .*/none: name that of a run, which `longcrawl run RECIPE --out .*` would",
+            r"^no folder .*/none: name that of a run, which `longcrawl run RECIPE --out .*` would",
         ),
         (run_folder / "README.md", rf"README.md is a file: name the folder of a run, such as {run_folder}$"),
         (tmp_path, rf"holds no run, it has no manifest.json: name the folder of one, such as {run_folder}$"),
