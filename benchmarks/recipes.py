@@ -213,7 +213,8 @@ def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path, hel
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).parent / "_recipe_run.py"
         command = [sys.executable, str(script), recipe, f"{folder}/run", str(num_proc), *settings]
-        there = {"NUMBA_CACHE_DIR": str(machine_code), "HF_HUB_OFFLINE": "1"} | ({HELD: str(held)} if held else {})
+        there = {"NUMBA_CACHE_DIR": str(machine_code), "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": ""}
+        there |= {HELD: str(held)} if held else {}
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | there, check=False)
         if done.returncode:
             raise SystemExit(f"{recipe}: {done.stderr[-2000:]}")
