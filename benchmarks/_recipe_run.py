@@ -3,6 +3,8 @@
 Steps are those of the run's own clock, with the blocks in them that are asked for below taken out: a second belongs to
 the innermost one. Those of worker processes are seen by the clock of their task alone, so steps are of one process.
 
+With a master of Spark in place of a number of processes, only the time by the clock is measured.
+
 Those of several processes are of the leading one; "path" also has how long it waits for tasks, by their kind.
 With one process, "phases" lists the tasks of each call to the engine, with CPU seconds and peak memory, and "alone" the
 seconds of each step outside of tasks, which all other processes wait for.
@@ -25,7 +27,7 @@ from typing import Any
 
 from _measures import Tree
 
-START, WORKERS = "start-up", "starting workers"
+START, WORKERS, COMPILER = "start-up", "starting workers", "loading the compiler"
 READ, WRITE, KEPT = "reading", "writing", "documents between segments"
 HELD = "BENCHMARK_HELD"
 """Variable of the environment with the bytes of sketches that one process decides about, for fewer than usual."""
@@ -315,10 +317,25 @@ def load_run() -> Callable[..., Any]:
     return run
 
 
+def spark_seconds(run: Callable[..., Any], recipe: str, out: str, master: str, settings: list[str]) -> float:
+    """Return the seconds of a run on Spark by the clock, once a worker of each executor has started."""
+    from longcrawl.run.engines import Spark
+
+    engine = Spark(master=master)
+    for _ in engine.tasks(nothing, range(8)):
+        pass
+    before = time.monotonic()
+    run(recipe, out, engine=engine, overrides=settings)
+    return time.monotonic() - before
+
+
 def main() -> None:
     recipe, out, count, *settings = sys.argv[1:]
-    num_proc = int(count)
     run = load_run()
+    if not count.isdigit():
+        print(json.dumps({"wall": spark_seconds(run, recipe, out, count, settings)}))
+        return
+    num_proc = int(count)
     from longcrawl.core import clock
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
@@ -374,7 +391,7 @@ def main() -> None:
             yield table
 
     part._input = read  # noqa: SLF001  # tables are read nowhere else
-    with steps.of("loading the compiler"):  # a run does so before its first tasks or, by one process, in the first one
+    with steps.of(COMPILER):  # a run does so before its first tasks or, by one process, in the first one
         compiling.load_compiler()
     done = run(loaded, out, num_proc)
     steps.book()

@@ -208,8 +208,13 @@ class Inputs:
         return [*reads, *own, *self.more]
 
 
-def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path, held: int | None = None) -> dict[str, Any]:
-    """Run a recipe in a process of its own; one process decides about up to ``held`` bytes of sketches."""
+def run(
+    recipe: str, settings: list[str], num_proc: int | str, machine_code: Path, held: int | None = None
+) -> dict[str, Any]:
+    """Run a recipe in a process of its own, by so many processes or a master of Spark.
+
+    One process decides about up to ``held`` bytes of sketches.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).parent / "_recipe_run.py"
         command = [sys.executable, str(script), recipe, f"{folder}/run", str(num_proc), *settings]

@@ -1,7 +1,7 @@
 """Measure each recipe with one and two processes, and simulate more cores from the times of its tasks.
 
     python benchmarks/scaling.py [--data LONGCRAWL_DATA] [--recipes datatrove …] [--sizes 4 16] [--cores 8 64 512]
-        [--hours 24] [--held 1] [--turns 2] [--set stages.extract_text.engine=blocks]
+        [--hours 24] [--held 1] [--turns 2] [--spark] [--set stages.extract_text.engine=blocks]
 
 Inputs are those of ``recipes.py``, so many times the sample. Runs by one process record the CPU seconds and the peak
 memory of each task, and the seconds that the leading process works alone: they come from ``_recipe_run.py``. Tasks are
@@ -19,8 +19,8 @@ size only.
 
 The speed-up is the CPU time of one process over the critical path. "beyond equal shares" are the steps by which the
 path is longer than an equal share of all cores. Of the real runs the best of --turns counts. CPU seconds rise by a
-quarter and more if other programs share the machine: measure on a quiet one. The last line is the
-least speed-up by two processes.
+quarter and more if other programs share the machine: measure on a quiet one. With --spark each recipe also runs on one
+and two executors of a local cluster, of one core each. The last line is the least speed-up by two processes.
 """
 
 import argparse
@@ -39,7 +39,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from _measures import best
-from _recipe_run import START, WORKERS, has_cores, last_end
+from _needed import runs_spark
+from _recipe_run import COMPILER, START, WORKERS, has_cores, last_end
 from recipes import INPUTS, Inputs, run
 
 from longcrawl.core.ledger import (
@@ -58,6 +59,8 @@ FILE_BYTES = 500e6
 OF_FILES = ("write_file", "file_entries", "_count")
 """Tasks that write or read whole files of the output."""
 SHOWN = 3
+SPARK_MEGABYTES = 1024
+GOAL = 1.8
 ROWS = 1 << 20
 
 
@@ -142,7 +145,8 @@ class Model:
         full = (MOST - parts.base) / parts.slope if parts.slope else math.inf
         for name in dict.fromkeys(name for each in runs for name in each["alone"]):
             values = [each["alone"].get(name, 0.0) for each in runs]
-            lines[name] = replace(Line.through(sizes, values), most=full)
+            grows = Line(min(values), 0.0) if name.endswith(COMPILER) else Line.through(sizes, values)
+            lines[name] = replace(grows, most=full)
             for taken in (by_row[step] for step in by_row if step in name):
                 rows = {kind: runs[-1]["rows"][kind] / sizes[-1] for kind in taken}
                 most = MOST_COUNTED / max(rows.get("ledger", 0.0), 1e-9)
@@ -167,6 +171,15 @@ class Model:
             middle = (low + high) / 2
             low, high = (middle, high) if self.seconds(middle) < seconds else (low, middle)
         return high
+
+    def seconds_for(self, speed_up: float, cores: int) -> float:
+        """Return the CPU seconds of the smallest input that so many cores speed up so much; infinite beyond a day."""
+        size = 0.1
+        while (seconds := self.seconds(size)) < 86_400:
+            if seconds / self.path(size, cores).total() >= speed_up:
+                return seconds
+            size *= 1.05
+        return math.inf
 
     def path(self, size: float, cores: int) -> Counter[str]:
         """Return the seconds of the critical path, by serial step and phase."""
@@ -258,6 +271,7 @@ def shown(remainders: Sequence[tuple[str, float]]) -> str:
 
 def show_more(model: Model, cores: Sequence[int], hours: float) -> None:
     """Print the speed-up by more cores for an input that takes one core so many hours."""
+    print(f"  two cores gain {GOAL} from {model.seconds_for(GOAL, 2):.0f} s of one core on, simulated")
     size = model.size(hours * 3600)
     seconds = model.seconds(size)
     print(f"  {seconds / 3600:.1f} hours of one core, {size:,.0f} times the sample:")
@@ -286,6 +300,11 @@ def measure(recipe: str, inputs: Inputs, options: argparse.Namespace, machine_co
         f"{one['wall'] / two['wall']:.2f} by wall"
     )
     print(f"  beyond equal shares: {shown(alone.remainders(sizes[-1], Counter(two['path']), 2))}", flush=True)
+    if runs_spark() and options.spark:
+        masters = [f"local-cluster[{count},1,{SPARK_MEGABYTES}]" for count in (1, 2)]
+        runs = [run(recipe, inputs.settings(recipe, sizes[-1]), master, machine_code) for master in masters]
+        walls = [float(each["wall"]) for each in runs]
+        print(f"  Spark, one and two executors: {walls[0]:.1f} and {walls[1]:.1f} s, {walls[0] / walls[1]:.2f} by wall")
     if len(sizes) > 1:
         held = int(options.held * 1e6)
         model = Model.of(sizes, [least(size, 1, held) for size in sizes], row_seconds())
@@ -302,6 +321,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=24)
     parser.add_argument("--held", type=float, default=1, help="MB of sketches that one process decides about")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--spark", action="store_true", help="also run on a local cluster of Spark")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="a setting, as of `longcrawl run`")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
