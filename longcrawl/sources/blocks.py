@@ -78,7 +78,7 @@ def stop_at_damage(lose_line: Callable[[Loss], None]) -> Callable[[Loss], None]:
 
 def too_long(most_bytes: int, where: str = "") -> str:
     """Return the error reason for a record that is longer than the limit."""
-    return f"has more than {most_bytes:,} bytes{where}; to read it, set max_record_bytes to more"
+    return f"has more than {most_bytes:,} bytes{where}; to read it, raise max_record_bytes"
 
 
 def read_bytes(
@@ -384,7 +384,7 @@ def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decodi
     if name == encodings.DETECT:
         sound = (piece for piece in stored(None) if not isinstance(piece, _Damage))
         if (found := detect_encoding(sound)) is None:
-            raise DamagedFileError("seems to be binary, in no encoding of text; set encoding if it is text", 1)
+            raise DamagedFileError("seems to be binary, not text in a known encoding; set encoding if it is text", 1)
         name, guessed = found, "" if found == "utf-8" else encodings.GUESSED
     begin, pieces = _begin_of(stored(room))
     if (marked := marked_encoding(begin)) is not None:
@@ -442,7 +442,7 @@ def _sound(file: BinaryIO, compression: Compression, checksums: Checksums, room:
             is_counted = end is not None and end == (size if offset is None else offset)
             yield _Damage(reason, texts.count, texts.ends_in_line, is_counted, offset is None)
     if not holds_any:
-        raise DamagedFileError("holds zeros and no compressed data")
+        raise DamagedFileError("contains only zeros, no compressed data")
 
 
 class _LineFeeds:

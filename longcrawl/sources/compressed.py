@@ -43,7 +43,7 @@ ZSTD_WINDOW_BYTES = 128 << 20
 
 
 class BrokenMemberError(SourceError):
-    """Error for a damaged member, or bytes that are none, at ``offset``; cut if the file ends before the member."""
+    """Error for a damaged member at ``offset``, or for other bytes there; ``is_cut`` if the file ends within it."""
 
     def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
         super().__init__(reason)
@@ -279,7 +279,7 @@ def stored_compression(file: BinaryIO, name: str) -> Compression:
     begin = file.read(PROBE_BYTES)
     if (other := _OTHERS.match(begin)) is not None:
         raise SourceError(
-            f"is compressed with {other.lastgroup}, which is not read: decompress it, or compress it with gzip or zstd"
+            f"is compressed with {other.lastgroup}, which is not supported: decompress it, or use gzip or zstd"
         )
     name = name.lower()
     is_text = bool(begin) and (marked_encoding(begin) is not None or not _NOT_IN_TEXT.search(begin))

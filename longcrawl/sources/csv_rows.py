@@ -82,7 +82,7 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
             row = f"is not CSV ({error})"
             if text.row_lines != 1 or not (text.seems_whole(fields) or _have_ended(rows)):
                 raise DamagedFileError(
-                    f"has a row {number} that {row}, and one of its quotes may be open; write a quote in a field as two"
+                    f"has a row {number} that {row}, and may have an open quote; double the quotes inside fields"
                 ) from error
         if row:
             yield number, row
@@ -165,7 +165,7 @@ class _Batch:
         if isinstance(row, str):
             return row
         if len(row) != self._fields:
-            return f"has {counted(len(row), 'field')}, the first row has {self._fields}"
+            return f"has {counted(len(row), 'field')}, but the first row has {self._fields}"
         for name, place in self._places.items():
             try:
                 row[place].encode()  # fails at a surrogate for a byte that was not UTF-8, and is faster than a search

@@ -80,8 +80,7 @@ def codec_name(name: str) -> str:
         codec = None
     if codec is None or codec.name.replace("-", "_") in _NO_TEXT or not getattr(codec, "_is_text_encoding", True):
         raise SourceError(
-            f"encoding is {name!r}, which is not known: set it to 'utf-8', 'latin-1' or another name that Python's "
-            f"codecs have, or to {DETECT!r}"
+            f"unknown encoding {name!r}: set encoding to 'utf-8', 'latin-1' or another Python codec, or to {DETECT!r}"
         )
     # Without a mark, UTF-16 and UTF-32 depend on the machine; nearly all files are little-endian.
     return {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(codec.name, codec.name)

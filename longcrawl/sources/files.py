@@ -122,8 +122,8 @@ def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, 
 
 def _remote_difference(known: InputFile, tag: str | None, size: int | None) -> str | None:
     if known.etag is not None and tag not in (None, known.etag):
-        return f"its entity tag was {known.etag} and is {tag}"
-    return None if size in (None, known.bytes) else f"it had {known.bytes:,} bytes and has {size:,}"
+        return f"its entity tag was {known.etag} and is now {tag}"
+    return None if size in (None, known.bytes) else f"it had {known.bytes:,} bytes and now has {size:,}"
 
 
 def _current(url: str) -> tuple[str | None, int | None]:
@@ -143,13 +143,13 @@ def _difference(path: str, known: InputFile) -> str | None:
     if state == known.state:
         return None
     if state is None:
-        return "it is gone"
+        return "it no longer exists"
     if known.state is None:
-        return "it was missing and is there"
+        return "it was missing and now exists"
     now = _hashed(path)
     if now.sha256 == known.sha256:
         return None
-    return f"its SHA-256 was {(known.sha256 or 'unknown')[:12]} and is {(now.sha256 or 'unknown')[:12]}"
+    return f"its SHA-256 was {(known.sha256 or 'unknown')[:12]} and is now {(now.sha256 or 'unknown')[:12]}"
 
 
 def _hashed(path: str) -> InputFile:
@@ -223,7 +223,7 @@ def match_remote(pattern: str) -> list[str]:
 
         matches = re.compile(glob_translate(inner)).match
     except ValueError as wrong:
-        raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
+        raise SourceError(f"{without_secrets(pattern)} is not a valid pattern ({wrong}): change data_files") from wrong
     found = (name for name in _listed(pattern, filesystem, before) if matches(name))
     names = [name for name in found if all(map(is_listed, name.removeprefix(before).split("/")))]
     return [protocol + name.lstrip("/") for name in names]
@@ -315,7 +315,7 @@ def fetch_texts(paths: Sequence[str]) -> dict[str, str | None]:
 
 
 def _text(path: str) -> str | None:
-    with unreadable(without_secrets(path), SourceError, "replace it with a whole copy"):
+    with unreadable(without_secrets(path), SourceError, "replace it with a complete copy"):
         try:
             return (fetch(path) if is_url(path) else Path(path).read_bytes()).decode()
         except FileNotFoundError:
@@ -462,7 +462,7 @@ def named_parts(
     else:
         folder = absolute(data_dir)
         if not is_url(folder) and not Path(folder).is_dir():
-            raise SourceError(f"{folder} is not a folder; set data_dir to one, or data_files to the file")
+            raise SourceError(f"{folder} is not a folder: set data_dir to a folder, or data_files to the file")
         tree = list_tree(folder)
         others = [] if is_url(folder) else unreachable(folder, [name for name in tree if not has_ending(name, endings)])
         names = readable(tree, endings, whole)
@@ -484,21 +484,23 @@ def named_parts(
 
 
 def _parts(files: list[str], base: str) -> list[Part]:
-    """Name files by their paths, which two URLs that differ only in their queries or users would share."""
+    """Name files by their paths; SourceError for two URLs that differ only in their queries or users."""
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
         # Ids are UTF-8, but file names need not be.
         name = path_of(without_secrets(file)).removeprefix(base).lstrip("/")
         name = name.encode("utf-8", "backslashreplace").decode()
         if name in parts:
-            raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
+            raise SourceError(
+                f"{without_secrets(file)} is listed twice, with two queries or users: list each path once"
+            )
         parts[name] = Part(name, (file,))
     return [parts[name] for name in sorted(parts)]
 
 
 PDFS = (".pdf", ".pdf.gz", ".pdf.zst")
 """Endings of PDFs, which are read only with ``format: pdf``, as they have no text yet."""
-PDF_HINT = ". The source text reads PDFs, and no other files, with format: pdf"
+PDF_HINT = ". To read PDFs, and only those, use the source text with format: pdf"
 
 
 def _warn_of_others(source: str, names: Sequence[str], endings: tuple[str, ...]) -> None:
@@ -517,7 +519,7 @@ def has_ending(name: str, endings: tuple[str, ...]) -> bool:
 
 
 def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
-    """Return the names with one of some endings, but beside files of records no README or LICENSE as one document."""
+    """Return the names with one of some endings, without a README or LICENSE that is beside files of records."""
     found = [name for name in names if has_ending(name, endings)]
     if all(has_ending(name, whole) for name in found):
         return found
@@ -528,10 +530,10 @@ def spell_endings(endings: Iterable[str]) -> str:
     """Return endings for a message, those of compressed files once.
 
     >>> spell_endings([".csv", ".csv.gz", ".csv.zst", ".parquet"])
-    '.csv, .parquet, and the same before .gz and .zst'
+    '.csv, .parquet, and these with .gz or .zst'
     """
     plain = [ending for ending in endings if not ending.endswith(_READ_PACKED)]
-    packed = ", and the same before .gz and .zst" if len(plain) < len(list(endings)) else ""
+    packed = ", and these with .gz or .zst" if len(plain) < len(list(endings)) else ""
     return ", ".join(plain) + packed
 
 
@@ -584,7 +586,7 @@ def _expand(pattern: str, base: str) -> list[str]:
     try:
         files = None if is_url(path) else _once(match_files(path))
     except ValueError as wrong:
-        raise SourceError(f"{pattern} is not a pattern ({wrong}). Change data_files") from wrong
+        raise SourceError(f"{pattern} is not a valid pattern ({wrong}): change data_files") from wrong
     if not (files := match_remote(path) if files is None else files):
         raise SourceError(f"no file matches {without_secrets(pattern)!r}; check data_files")
     return files

@@ -37,7 +37,7 @@ class Hub(Text):
             large dataset in pieces.
     """
 
-    license: ClassVar[str] = "as the card of the dataset says"
+    license: ClassVar[str] = "see the card of the dataset"
 
     path: str | None = None
     config: str | None = None
@@ -72,7 +72,7 @@ class Hub(Text):
         if others or not all(files.values()) or not files:
             example = f", such as {others[0].rpartition('/')[2]}" if others else ""
             raise SourceError(
-                f"{self.path} has other files than parquet, JSON lines, CSV and text{example}: read it with "
+                f"{self.path} has files other than parquet, JSON lines, CSV and text{example}: read it with "
                 f"lc.Crawl(datasets.load_dataset({self.path!r}, split='train'))"
             )
         return files

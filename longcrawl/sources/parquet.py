@@ -141,7 +141,7 @@ def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
     end = file.seek(-8, os.SEEK_END)
     size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
     if magic != b"PAR1" or size > end:
-        raise ValueError("it has no footer that is not encrypted")
+        raise ValueError("its footer is missing or encrypted")
     file.seek(end - size)
     reader = _Compact(file.read(size))
     try:
@@ -163,10 +163,10 @@ def _chunks(row_group: Any) -> dict[tuple[str, ...], Chunk]:
             codec = found if isinstance(found := metadata.get(4), int) else -1
             kind, *places = metadata[1], metadata[5], metadata[9], metadata.get(11, 0)
             if not all(isinstance(each, int) and each >= 0 for each in (kind, *places)):
-                raise ValueError("a column chunk of its footer has no place")
+                raise ValueError("a column chunk in its footer has no offset or size")
             chunks.setdefault(tuple(step.decode() for step in metadata[3]), Chunk(kind, codec, *places))
     except (LookupError, TypeError, AttributeError) as missing:
-        raise ValueError("a column chunk of its footer is incomplete") from missing
+        raise ValueError("a column chunk in its footer is incomplete") from missing
     return chunks
 
 
@@ -247,7 +247,7 @@ class _Compact:
             return list(self.elements(depth + 1))
         if kind == 12:
             return self.struct(depth + 1)
-        raise ValueError("a value has no type of Thrift")
+        raise ValueError("a value has an unknown Thrift type")
 
     def _byte(self) -> int:
         self.place += 1
@@ -315,7 +315,7 @@ def read_rows(
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedFileError(f"is corrupt after row {first}: {reason_of(error)}") from error
     if first != last:
-        raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
+        raise DamagedFileError(f"is corrupt: its rows end at {first:,}, but its footer lists {last:,}")
 
 
 def _any_length(column: pa.Array) -> pa.Array:
@@ -346,8 +346,8 @@ def _batches(
             read = [_column(headers, chunks, *steps) for steps in columns]
             if (largest := sum(each.largest for each in read)) > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(
-                    f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at once; "
-                    "write it again with smaller pages"
+                    f"has pages of {largest:,} bytes in row group {group}, but at most {most_pages:,} can be read "
+                    "at once; write it again with smaller pages"
                 )
             kept = partial(again, *(each.name for each in read if each.may_be_kept))
             if (batch := _at_once(kept, group, read, most)) is not None:
@@ -427,7 +427,7 @@ class _Column:
 
 def _column(headers: BinaryIO, chunks: Mapping[tuple[str, ...], Chunk], *path: str) -> _Column:
     if (chunk := chunks.get(path)) is None:
-        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {'.'.join(path)!r}")
+        raise DamagedFileError(f"is corrupt: a row group in its footer lacks the field {'.'.join(path)!r}")
     return _Column(path, chunk, list(column_pages(headers, chunk)))
 
 
@@ -514,7 +514,7 @@ def _longest_stored(headers: BinaryIO, column: _Column) -> int:
     """Return the bytes of the longest value in a dictionary page, or raise some error if it cannot be read."""
     page, chunk = column.dictionary, column.chunk
     if page is None or page.encoding not in PLAIN_ENCODINGS or page.values > MOST_LENGTHS:
-        raise ValueError("its values are not a few, each behind its length")
+        raise ValueError("it has too many values, or not each after its length")
     headers.seek(page.start)
     content: bytes | memoryview = headers.read(page.stored)
     if chunk.codec:

@@ -456,8 +456,8 @@ def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> b
         first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
         bad_files.report(
             path,
-            f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the "
-            f"first is {first}; the documents keep null in its place",
+            f"belongs to another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the "
+            f"first is {first}; documents have null instead",
         )
     return not misplaced
 
@@ -599,7 +599,7 @@ def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], names: Se
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
     for name, kind in (("id", str), ("quality_signals", dict)):
         if not isinstance(record.get(name), kind):
-            raise ValueError(f"has no field {name!r} of the right kind; its fields: {listed(record)}")  # noqa: TRY004  # the line is wrong, not a caller
+            raise ValueError(f"has no field {name!r} of the right type; its fields: {listed(record)}")  # noqa: TRY004  # the line is wrong, not a caller
     spans = {
         name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
         for name in _NAMES
@@ -656,9 +656,10 @@ class RedPajamaV2(sources.Source):
 
     Args:
         data_dir: a local release, or the URL of one.
-        snapshots: names such as "2023-06"; empty for all in a release. They must be named for a release over http.
+        snapshots: names such as "2023-06"; empty for all in a release. Required for a release over http.
         languages: any of de, en, es, fr, it in the public release.
-        partitions: any of head, middle and tail, from low to high perplexity; tail includes what no model could judge.
+        partitions: any of head, middle and tail, from low to high perplexity; tail includes documents that no
+            model could judge.
         shards: numbers of shards, or None for all.
         signals: whether to read the quality signals, or the names of those to read, as in the column ``signals``; the
             values of the others are not checked.
@@ -776,7 +777,7 @@ class RedPajamaV2(sources.Source):
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard, joined to its signals, duplicates and signatures."""
         if _PART.fullmatch(part.name) is None:
-            reason = why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
+            reason = why_no_file(part.files[0]) or "is not a valid part name; its documents are skipped"
             bad_files.report(part.files[0], reason)
             return
         files = self._files(absolute(self.located(self.data_dir)), part.name)
@@ -813,8 +814,8 @@ class RedPajamaV2(sources.Source):
                 if unmatched := table.unmatched(unread):
                     bad_files.report(
                         files[name],
-                        f"{unmatched} of its {table.table.num_rows} ids are of none of the {first} lines of documents; "
-                        "one of the two files is another one",
+                        f"{unmatched} of its {table.table.num_rows} ids match none of the {first} lines of documents; "
+                        "one of the two files is the wrong one",
                     )
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
@@ -868,8 +869,8 @@ class RedPajamaV2(sources.Source):
                     found.append(part)
                 elif line.strip():
                     raise SourceError(
-                        f"{without_secrets(path)}, line {number}: {quoted(line)} names no part such as "
-                        "2023-06/0000/en_head. Fix the line"
+                        f"{without_secrets(path)}, line {number}: {quoted(line)} does not name a part such as "
+                        "2023-06/0000/en_head: correct the line"
                     )
         return found
 
@@ -889,7 +890,7 @@ class RedPajamaV2(sources.Source):
         """Read the tables to join to the documents, with the document id as first column, for each good file."""
         tables = {}
         if "signals" in files:
-            lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")
+            lost = sources.LostRecords(bad_files, files["signals"], "documents without signals have null instead")
             wanted = self._signals, self._line_signals
             tables["signals"] = read_signals(files["signals"], *wanted, lost, self.max_record_bytes)
         if "duplicates" in files:
@@ -956,7 +957,7 @@ def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: sources
     try:
         return read_columns(path, pa.schema(list(columns.items())))
     except DamagedFileError as damage:
-        bad_files.report(path, f"{damage}; the documents keep null in its place")
+        bad_files.report(path, f"{damage}; documents have null instead")
         return None
 
 

@@ -109,9 +109,9 @@ _PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark of UTF-8, which is not part of the first line."""
 _SET_ENCODING = "--set source.encoding="
-_BINARY = "seems to be binary: it has control characters that no text has"
+_BINARY = "seems to be binary: it has control characters that do not occur in text"
 FORCE = (
-    ". To read files whatever their names are, set format to what they hold, such as 'text': "
+    ". To read files regardless of their names, set format to their content, such as 'text': "
     "lc.open(FOLDER, format='text'), or --set source.format=text"
 )
 _SET = "--set source.{}=NAME"
@@ -212,12 +212,12 @@ class Text(sources.Source):
         format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
             "text"; all files of a folder are then read. "pdf" reads the PDFs of a folder, those
             that end in ``.pdf``: their bytes are in ``content`` and ``digest``, as with ``file_field``, and ``url`` is
-            the URL of a remote one. "auto" goes by the endings of the other formats.
+            the URL of a remote one. "auto" chooses by the ending of each file, and skips PDFs.
         encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
             detect it for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts
             the files that are not known to be UTF-8 by encoding.
         max_record_bytes: maximum bytes of a line of JSON or text, a text in parquet, or a file that is one document.
-             A longer one is a bad record. Reading a record takes several times its length of memory.
+            A longer one is a bad record. Reading a record takes several times its length of memory.
         on_bad_files: what to do about a missing, cut or corrupt file and about a record without text. Members of a
             compressed file with a correct checksum are kept, see ``longcrawl.sources.compressed``.
         storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep
@@ -252,7 +252,7 @@ class Text(sources.Source):
             if name in sources.DOCUMENTS.names and name != "source":
                 raise SourceError(f"text.fields names {name!r}, which is always a column: set {name}_field instead")
             if self.fields.count(name) > 1:
-                raise SourceError(f"text.fields names {name!r} twice: name it once")
+                raise SourceError(f"text.fields names {name!r} twice: list it once")
         if "source" in self.fields and self.source_from == "folder":
             raise SourceError("text.fields names 'source', and source_from is 'folder': remove one of them")
         if self.file_field is not None and (self.format not in ("auto", "parquet") or self.text_field != "text"):
@@ -277,14 +277,14 @@ class Text(sources.Source):
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         endings, hint = (EXTENSIONS, FORCE) if self.format == "auto" else (("",), "")
         if self.format == "pdf" and not data_files:
-            endings, hint = PDFS, ". Name PDFs with other endings with data_files"
+            endings, hint = PDFS, ". To read PDFs with other endings, set data_files"
         splits = named_parts(self.name, data_dir, data_files, endings, "*.jsonl", whole=WHOLE, hint=hint)
         if not data_files:
             splits = {split: _without_descriptions(parts) for split, parts in splits.items()}
         for part in (part for parts in splits.values() for part in parts):
             if not has_ending(part.name, endings) and why_no_file(part.files[0]) is None:
                 known, hint = spell_endings(EXTENSIONS), PDF_HINT if has_ending(part.name, PDFS) else hint
-                raise SourceError(f"{part.name} has an ending that cannot be read; known: {known}{hint}")
+                raise SourceError(f"{part.name} has an unsupported ending; known: {known}{hint}")
         return splits
 
     @property
@@ -450,7 +450,7 @@ class Text(sources.Source):
             fields = listed_with_near(names_of(schema), missing)
             raise DamagedFileError(f"has no field {missing!r}; its fields: {fields}", rows)
         for field, path in list(columns.items()):
-            fix = "leave that out of fields" if field in self.fields else "name another one instead"
+            fix = "remove it from fields" if field in self.fields else "choose another field"
             if (many := schema.names.count(path[0])) > 1:
                 raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
             kind = type_at(schema, path)
@@ -605,7 +605,7 @@ def without_set() -> Iterator[None]:
         yield
     except SourceError as wrong:
         sentence = str(wrong).replace(_SET.format("text_field"), "--text-field NAME")
-        sentence = sentence.replace(sources.WITHOUT, "; fix it, or name other files")
+        sentence = sentence.replace(sources.WITHOUT, "; fix it, or choose other files")
         sentence = sentence.replace(_SET_ENCODING, "--encoding ").replace("--set source.format=", "--format ")
         if sentence == str(wrong):
             raise

@@ -64,7 +64,7 @@ def test_globs_follow_links_too(tree):
     assert match_files(f"{tree}/[ab].jsonl") == match_files(f"{tree}/?.jsonl") == [f"{tree}/a.jsonl"]
     assert match_files(f"{tree}/nowhere/*") == []
     assert read("error", data_files=f"{tree}/*/*/*.jsonl")[0] == ["two"]
-    with pytest.raises(SourceError, match="is not a pattern"):
+    with pytest.raises(SourceError, match="is not a valid pattern"):
         read("error", data_files=f"{tree}/a**/x.jsonl")
 
 

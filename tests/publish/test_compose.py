@@ -137,7 +137,7 @@ def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
     assert read_lengths(file).tokens.tolist() == []
     for rows, sentence in (
         ("id,n_tokens\na,3.5\n", "n_tokens is not a whole number in every row; name a --tokenizer"),
-        ("id,n_tokens\na,3\nb\n", "row 1 has 1 field, the first row has 2; fix it, or exclude the file"),
+        ("id,n_tokens\na,3\nb\n", "row 1 has 1 field, but the first row has 2; fix it, or exclude the file"),
         ("id,text\na,x\n", r"n\.csv has no field 'n_tokens'; its fields: id, text; fix it, or add a tokenizer"),
     ):
         file.write_text(rows)

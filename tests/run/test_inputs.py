@@ -332,7 +332,7 @@ def test_a_remote_file_without_a_tag_is_compared_by_its_size(raw, server, tmp_pa
     recipe, out = write_recipe(tmp_path, data_files=f"http://{server.host}/a.jsonl"), tmp_path / "out"
     stop_at(monkeypatch, "_write_output", recipe, out)
     (raw / "a.jsonl").write_bytes(documents(500, 30))
-    with pytest.raises(RunError, match=r"/a.jsonl has changed since .* read it: it had [\d,]+ bytes and has"):
+    with pytest.raises(RunError, match=r"/a.jsonl has changed since .* read it: it had [\d,]+ bytes and now has"):
         lc.run(recipe, out)
 
 
@@ -379,7 +379,7 @@ def test_ids_come_from_the_path_of_a_url_and_two_queries_of_one_path_are_refused
     assert [part.name for part in Text(data_files=hosts).splits()["train"]] == [
         f"{server.host}/a.jsonl", "other.example/b.jsonl",
     ]  # fmt: skip
-    with pytest.raises(lc.errors.SourceError, match=rf"{one} is named twice, with two queries or users"):
+    with pytest.raises(lc.errors.SourceError, match=rf"{one} is listed twice, with two queries or users"):
         Text(data_files=(f"{one}?sig=1", f"{one}?sig=2")).splits()
 
 

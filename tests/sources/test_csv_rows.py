@@ -51,9 +51,9 @@ def test_rows_that_are_not_right_are_lost_alone_and_keep_their_numbers(tmp_path)
     path.write_bytes(b'text,id\none,a\n\nwith,too,many\n"bad"quote,b\nlatin \xe9,c\n"two\nlines",d\n')
     assert texts(path) == (
         [("0", "one"), ("4", "two\nlines")],
-        [("row 1 has 3 fields, the first row has 2 (and 2 more like it)", 3)],
+        [("row 1 has 3 fields, but the first row has 2 (and 2 more like it)", 3)],
     )
-    with pytest.raises(SourceError, match=r"a\.csv: row 1 has 3 fields, the first row has 2; to continue"):
+    with pytest.raises(SourceError, match=r"a\.csv: row 1 has 3 fields, but the first row has 2; to continue"):
         read(path)
 
 
@@ -62,9 +62,7 @@ def test_a_quote_that_is_not_closed_takes_the_rest(tmp_path):
     path.write_bytes(b'text\none\n"two\nthree\nfour\n')
     found, bad = texts(path)
     assert found == [("0", "one")]
-    assert bad[0][0].startswith(
-        "has a row 1 that is not CSV (unexpected end of data), and one of its quotes may be open"
-    )
+    assert bad[0][0].startswith("has a row 1 that is not CSV (unexpected end of data), and may have an open quote")
     assert bad[0][1] is None  # nobody knows how many rows these lines are
     found, bad = texts(path, max_record_bytes=10)
     assert found == [("0", "one")]
@@ -105,9 +103,9 @@ def test_nothing_is_read_after_a_row_whose_quote_may_be_open(tmp_path, row):
     found, ((reason, lost),) = texts(path)
     assert found == [("0", "one")]
     assert reason.startswith("has a row 1 that is not CSV (")
-    assert reason.endswith("one of its quotes may be open; write a quote in a field as two")
+    assert reason.endswith("may have an open quote; double the quotes inside fields")
     assert lost is None
-    with pytest.raises(SourceError, match=r"a\.csv: has a row 1 that is not CSV .* as two; to continue"):
+    with pytest.raises(SourceError, match=r"a\.csv: has a row 1 that is not CSV .* inside fields; to continue"):
         read(path)
 
 

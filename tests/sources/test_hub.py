@@ -75,7 +75,7 @@ def test_other_kinds_of_files_are_opened_with_datasets(hub):
     HfApi().create_repo("me/pictures", repo_type="dataset")
     HfApi().upload_file(path_or_fileobj=b"x", path_in_repo="a.png", repo_id="me/pictures", repo_type="dataset")
     with pytest.raises(
-        SourceError, match=r"me/pictures has other files than parquet.*lc\.Crawl\(datasets\.load_dataset"
+        SourceError, match=r"me/pictures has files other than parquet.*lc\.Crawl\(datasets\.load_dataset"
     ):
         lc.open("me/pictures")
 

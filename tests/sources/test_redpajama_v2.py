@@ -186,7 +186,7 @@ def test_a_file_of_another_shard_is_a_bad_file(release, path, column):
     assert [row["text"] for row in rows] == TEXTS
     assert {row[column] for row in rows} == {None}
     assert [found.file for found in bad] == [str(release / path.format(HEAD))]
-    assert f"is of another shard: 1 of its {1 + (column == 'duplicate')} ids" in bad[0].reason
+    assert f"belongs to another shard: 1 of its {1 + (column == 'duplicate')} ids" in bad[0].reason
     assert f"'{other}.json.gz/" in bad[0].reason
     with pytest.raises(SourceError, match=f"do not begin with {HEAD}.json.gz/.*on_bad_files"):
         head(release, minhash=True)
@@ -204,7 +204,7 @@ def test_a_list_of_duplicates_without_ids_names_its_columns(release):
     rows, bad = head(release, "skip")
     assert {row["duplicate"] for row in rows} == {None}
     assert bad[0].reason.startswith("has no column 'doc_id'; its columns: column 0, column 1")
-    assert bad[0].reason.endswith("…; the documents keep null in its place")
+    assert bad[0].reason.endswith("…; documents have null instead")
     assert len(bad[0].reason) < 300
 
 
@@ -215,7 +215,7 @@ def test_documents_of_another_shard_are_noticed_by_their_number(release):
     )
     _, bad = head(release, "skip")
     assert {found.file for found in bad} >= {str(release / f"quality_signals/{HEAD}.signals.json.gz")}
-    assert "of none of the 3 lines of documents; one of the two files is another one" in bad[0].reason
+    assert "match none of the 3 lines of documents; one of the two files is the wrong one" in bad[0].reason
 
 
 def test_a_list_of_duplicates_may_be_empty(release):
@@ -230,9 +230,9 @@ def test_a_file_that_says_nothing_of_any_document_is_reported(release):
     pq.write_table(pa.table({"doc_id": [f"{HEAD}.json.gz/{line}" for line in (12, 99)]}), path)
     _, bad = head(release, "skip")
     assert [(found.file, found.reason) for found in bad] == [
-        (str(path), "2 of its 2 ids are of none of the 12 lines of documents; one of the two files is another one")
+        (str(path), "2 of its 2 ids match none of the 12 lines of documents; one of the two files is the wrong one")
     ]
-    with pytest.raises(SourceError, match="one of the two files is another one"):
+    with pytest.raises(SourceError, match="one of the two files is the wrong one"):
         head(release)
 
 
@@ -385,7 +385,7 @@ def test_what_a_listing_lacks_and_documents_has_is_read(tmp_path, make_release, 
 def test_a_line_of_a_listing_that_names_no_part_is_an_error(release):
     listing = release / "listings/en-2023-06-head_middle.txt"
     listing.write_text(listing.read_text() + "\n2023-06/0003/en_head.json.gz\n")
-    with pytest.raises(SourceError, match=r"line 5: '2023-06/0003/en_head.json.gz' names no part such as"):
+    with pytest.raises(SourceError, match=r"line 5: '2023-06/0003/en_head.json.gz' does not name a part such as"):
         RedPajamaV2(data_dir=str(release)).splits()
     listing.write_bytes(b"\xff\xfe")
     with pytest.raises(SourceError, match="en-2023-06-head_middle.txt cannot be read .*UnicodeDecodeError"):

@@ -268,7 +268,7 @@ def test_fields_that_cannot_be_columns_are_refused(tmp_path):
     with pytest.raises(SourceError, match="source_from is 'folder': remove one of them"):
         Text(data_dir=str(tmp_path), fields=["source"], source_from="folder")
     pq.write_table(pa.table({"text": ["one"], "tags": [["x"]]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"has no text in its field 'tags' but list<.*>; leave that out of fields"):
+    with pytest.raises(SourceError, match=r"has no text in its field 'tags' but list<.*>; remove it from fields"):
         read(Text(data_dir=str(tmp_path), fields=["tags"]))
 
 
@@ -375,7 +375,7 @@ def test_all_rows_of_a_parquet_file_without_its_columns_are_lost(tmp_path):
     source = Text(data_dir=str(tmp_path))
     assert [table for part in source.splits()["train"] for table in source.read(part, bad)] == []
     assert [found.records_lost for found in bad.found] == [2, 2, 2]
-    assert bad.found[0].reason.startswith("has 2 columns named 'url': rename one, or name another one instead")
+    assert bad.found[0].reason.startswith("has 2 columns named 'url': rename one, or choose another field")
     assert len(read(Text(data_files=str(tmp_path / "0.parquet"), url_field="link"))[0]) == 2
 
 
@@ -416,7 +416,7 @@ def test_nothing_to_read_is_refused(tmp_path):
         Text().splits()
     with pytest.raises(SourceError, match="is not a folder"):
         Text(data_dir=str(tmp_path / "missing")).splits()
-    for found in ("no files", r"\.doc 1, none 1\. To read files whatever .* lc\.open\(FOLDER, format='text'\)"):
+    for found in ("no files", r"\.doc 1, none 1\. To read files regardless .* lc\.open\(FOLDER, format='text'\)"):
         with pytest.raises(
             SourceError, match=rf"holds no file that can be read; known endings: \.jsonl, .*found: {found}"
         ):
@@ -428,7 +428,7 @@ def test_nothing_to_read_is_refused(tmp_path):
     with pytest.raises(SourceError, match="no file matches"):
         Text(data_files=str(tmp_path / "*.jsonl")).splits()
     write(tmp_path / "a.pdf")
-    with pytest.raises(SourceError, match=r"a.pdf has an ending that cannot be read; known: \.jsonl.*format: pdf$"):
+    with pytest.raises(SourceError, match=r"a.pdf has an unsupported ending; known: \.jsonl.*format: pdf$"):
         Text(data_files=str(tmp_path / "a.pdf")).splits()
 
 
@@ -507,7 +507,7 @@ def test_compression_is_found_by_the_first_bytes(tmp_path, kind, packing, ending
 def test_other_compression_is_named(tmp_path, name, kind, data):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(
-        SourceError, match=f"is compressed with {kind}, which is not read: decompress it, or compress it"
+        SourceError, match=f"is compressed with {kind}, which is not supported: decompress it, or use gzip or zstd"
     ):
         read(Text(data_dir=str(tmp_path)))
 
@@ -523,7 +523,7 @@ def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):
         assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
     assert ".PDF 1, .doc 2, .xml.gz 1, none 2. Convert or rename" in str(warned[0].message)
     assert str(warned[0].message).endswith(
-        "or move them away. The source text reads PDFs, and no other files, with format: pdf"
+        "or move them away. To read PDFs, and only those, use the source text with format: pdf"
     )
     with warnings.catch_warnings(action="error"):
         Text(data_dir=str(tmp_path), data_files="*.jsonl").splits()

@@ -65,11 +65,11 @@ def test_files_named_one_by_one_may_have_any_ending(reports):
     (reports / "download").write_bytes(BODIES[3])
     rows, _ = read(data_files=[str(reports / "download"), str(reports / "B.PDF")], format="pdf")
     assert {row["id"]: row["content"] for row in rows} == {"download": BODIES[3], "B.PDF": BODIES[1]}
-    with pytest.raises(SourceError, match=r"B.PDF has an ending that cannot be read"):
+    with pytest.raises(SourceError, match=r"B.PDF has an unsupported ending"):
         read(data_files=str(reports / "B.PDF"))
     (folder := reports / "others").mkdir()
     (reports / "download").rename(folder / "download")
-    with pytest.raises(SourceError, match=r"no file that can be read; known endings: .pdf, .*with data_files"):
+    with pytest.raises(SourceError, match=r"no file that can be read; known endings: .pdf, .*set data_files"):
         read(data_dir=str(folder), format="pdf")
 
 
@@ -261,8 +261,8 @@ def test_mistakes_with_binary_columns_are_explained(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"pdf": "x"}\n')
     path = str(tmp_path / "a.parquet")
     for field, message in (
-        ("title", "has no bytes in its field 'title' but string; name another one instead"),
-        ("struct", "has no bytes in its field 'struct' but struct<data: binary>; name another one"),
+        ("title", "has no bytes in its field 'title' but string; choose another field"),
+        ("struct", "has no bytes in its field 'struct' but struct<data: binary>; choose another field"),
         ("pfd", r"has no field 'pfd'; its fields: .*'pdf'.*; set file_field= to one of them"),
     ):
         with pytest.raises(SourceError, match=message):

@@ -87,7 +87,7 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("push ok.jsonl me/x --private", r"ok.jsonl is a file: name the folder of a run$"),
         ("fetch longcrawl64 --repo a/b --out ok.jsonl", r"ok.jsonl is not empty, .*: choose another folder$"),
         ("lists fetch ut1 --out ok.jsonl/bl --url ok.jsonl", r"ok.jsonl cannot be written .*: choose another --out$"),
-        ("init fake.jsonl.gz", r"is corrupt: no gzip data; fix it, or name other files$"),
+        ("init fake.jsonl.gz", r"is corrupt: no gzip data; fix it, or choose other files$"),
         (
             "init shards",
             r"shards holds tokens, not texts: trainers read it directly; longcrawl verify shards checks it$",

@@ -129,7 +129,7 @@ class _Brotli(_Stream):
             import brotli
         except ImportError as error:
             raise SourceError(
-                "a page is compressed with Brotli, which needs an extra; type pip install 'longcrawl[warc]'"
+                "a page is compressed with Brotli, which needs another package: pip install 'longcrawl[warc]'"
             ) from error
         self._stream, self.errors = brotli.Decompressor(), (brotli.error,)
 

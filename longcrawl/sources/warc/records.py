@@ -67,7 +67,9 @@ MOST_NAMED = 10
 """Maximum number of lost stretches named per file; all are counted."""
 MOST_REASONS = 3
 """Maximum number of reasons named per stretch."""
-ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
+ARC_FILE = (
+    "this is an ARC file, the format before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
+)
 
 
 @dataclass
@@ -325,7 +327,7 @@ def _read_from(file: BinaryIO, most_bytes: int, lost: Lost, start: int, number: 
             if offset is None and end == file_bytes(file):
                 lost.close(end)
     if number == 0:
-        lost.open(0, "holds no record of a web archive", records=0)
+        lost.open(0, "contains no web archive records", records=0)
     lost.close(None)
 
 
@@ -429,7 +431,7 @@ class _Reader:
         stream = self._stream
         head = self._head_bytes()
         if head is None or not _VERSION.match(stream.buffer):
-            self._reject("a record's header has no end, or begins with no version")
+            self._reject("a record's header has no end, or does not begin with a version")
             return None
         fields, length = _parse_head(bytes(stream.buffer[:head]))
         if length is None:

@@ -199,7 +199,7 @@ def parse_slice(files: Any) -> range:
     start, stop, step = (int(each or default) for each, default in zip(found.groups(), (0, _NO_STOP, 1), strict=True))
     if start >= stop or not step:
         raise SourceError(
-            f"files {files!r} holds no path: set it to START:STOP with START below STOP, such as '0:1000'"
+            f"files {files!r} selects no path: set it to START:STOP with START below STOP, such as '0:1000'"
         )
     return range(start, stop, step)
 
@@ -219,7 +219,7 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None) -> Listed
     """
     chosen, base = parse_slice(files), absolute(base_url)
     if not is_url(base) and not Path(base).is_dir():
-        raise SourceError(f"{base} is not a folder: set base_url to the folder, or to the URL, that paths start at")
+        raise SourceError(f"{base} is not a folder: set base_url to the folder or URL that contains the paths")
     root = path_of(without_secrets(base)).rstrip("/") + "/"
     lists = dict[str, Mapping[str, Any]]()
     found = dict[str, Part]()
@@ -227,7 +227,7 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None) -> Listed
     for path in map(absolute, paths):
         name, before = without_secrets(path), count
         if name in lists:
-            raise SourceError(f"paths names {name} twice: name each list once")
+            raise SourceError(f"paths names {name} twice: list each file once")
         with reading([path]) as read:
             for number, line in _list_lines(path):
                 if count in chosen:
@@ -239,7 +239,7 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None) -> Listed
                     found[below] = Part(below, (join(base, below),))
                 count += 1
                 if count > MOST_PATHS:
-                    raise SourceError(f"{name} has more than {MOST_PATHS:,} paths: write those you want into a list")
+                    raise SourceError(f"{name} has more than {MOST_PATHS:,} paths: copy some to a new list")
         lists[name] = {"bytes": read[0].bytes, "sha256": read[0].sha256, "paths": count - before}
     _check_range(files, chosen, count, ", ".join(lists))
     if repeated:
@@ -278,12 +278,13 @@ def _below_root(line: str, root: str) -> str:
     # Two colons chain file systems of fsspec; a query or fragment is not part of a file name.
     if leaves or "::" in path or not path.isprintable() or any(sign in path for sign in "\\?#"):
         raise SourceError(
-            f"{quoted(line)} is not a path below {root}. Fix the line, or set base_url to what the paths start at"
+            f"{quoted(line)} is not a path below {root}: correct the line, or set base_url to the folder "
+            "or URL that contains it"
         )
     if not has_ending(path, EXTENSIONS):
         raise SourceError(
-            f"{quoted(line)} does not end in {', '.join(EXTENSIONS)}. Set paths to a list of such files, or name files "
-            "with data_files"
+            f"{quoted(line)} does not end in {', '.join(EXTENSIONS)}: set paths to a list of such files, or use "
+            "data_files"
         )
     return path
 
@@ -317,8 +318,9 @@ class Warc(sources.Source):
     parameters), ``charset`` (that the page was decoded from), ``language_hint`` (Content-Language, or the language in a
     WET file), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (same as
     ``source``), ``offset`` and ``length`` (int64: position of the record in its file as stored; null if it shares a
-    compressed member), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
-    undone and its characters unchanged). ``mime`` is the type by content if that is another one than the server's.
+    compressed member), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page without its
+    transfer and content codings, in its own charset). ``mime`` is the type by content
+    if that is another one than the server's.
 
     With ``binary``, every row also has ``mime_declared`` (the server's type, or null), ``bytes_announced`` (int64: the
     length of the file by X-Crawl-Content-Length or else Content-Length; null if it is that of a coded body) and
@@ -414,7 +416,7 @@ class Warc(sources.Source):
     def splits(self) -> dict[str, list[Part]]:
         """List the files of every split."""
         if not self.binary and (pdf := next((mime for mime in self.mimes if mime in pages.PDF_TYPES), None)):
-            warn_user(f"source 'warc': mimes has {pdf!r}, and PDFs are left out: set binary=['pdf'] to read them")
+            warn_user(f"source 'warc': mimes has {pdf!r}, but PDFs are skipped: set binary=['pdf'] to read them")
         if self.paths:
             return {"train": list(self._listed.parts)}
         data_dir, data_files = self.located((self.data_dir, self.data_files))
@@ -425,7 +427,7 @@ class Warc(sources.Source):
         return self._listed.lists if self.paths else {}
 
     def divides(self, part: Part) -> bool:  # noqa: ARG002  # as every file may be
-        """Return True: of every file, the records can be read from one on."""
+        """Return True, since every file can be read from any of its records on."""
         return True
 
     def divide(self, part: Part, size: int, folder: Path) -> Sequence[Section]:  # noqa: ARG002  # nothing is written

@@ -676,7 +676,7 @@ def test_a_member_that_begins_with_no_version_is_no_record(tmp_path):
     )
     rows, bad_files = read(path, "skip")
     assert len(rows) == 1
-    assert "begins with no version" in bad_files.found[0].reason
+    assert "does not begin with a version" in bad_files.found[0].reason
 
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
@@ -967,12 +967,12 @@ def test_the_report_names_the_first_stretches_and_counts_all(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "holds no record of a web archive"),
-        (b"\0" * 100, "holds no record of a web archive"),
-        (b"<html>", "no record begins here, then holds no record of a web archive"),
+        (b"", "contains no web archive records"),
+        (b"\0" * 100, "contains no web archive records"),
+        (b"<html>", "no record begins here, then contains no web archive records"),
         (b"filedesc://a.arc 127.0.0.1 20140301 text/plain 5\n1 0 X\n", "`warcio recompress FILE.arc FILE.warc.gz`"),
         (gzip.compress(b"filedesc://a.arc", mtime=0), "this is an ARC file"),
-        (gzip.compress(b"", mtime=0), "holds no record of a web archive"),
+        (gzip.compress(b"", mtime=0), "contains no web archive records"),
         (b"BZh91AY&SY", "no record begins here"),
         (b"PK\3\4", "no record begins here"),
     ],
@@ -1005,7 +1005,7 @@ def test_files_that_cannot_be_opened(tmp_path):
     ):
         Warc().splits()
     with pytest.raises(
-        SourceError, match=r"holds no file that can be read; known endings: \.warc, \.wet, \.arc, and the same before"
+        SourceError, match=r"holds no file that can be read; known endings: \.warc, \.wet, \.arc, and these with"
     ):
         Warc(data_dir=str(tmp_path / "folder.warc")).splits()
 

@@ -115,7 +115,7 @@ def test_a_pdf_is_never_read_as_a_page(tmp_path, mime):
 @pytest.mark.parametrize("mime", PDF_TYPES)
 def test_mimes_put_no_pdf_into_text(tmp_path, mime):
     kinds = [record(body, mime, kind) for kind in ("response", "conversion") for body in (PDF, b"random", b"")]
-    with pytest.warns(UserWarning, match=r"mimes has 'application/pdf', and PDFs are left out: set binary=\['pdf'\]"):
+    with pytest.warns(UserWarning, match=r"mimes has 'application/pdf', but PDFs are skipped: set binary=\['pdf'\]"):
         rows, left_out = read(tmp_path, kinds, mimes=PDF_TYPES)
     top = mime.partition("/")[0] if mime in ("application/pdf", "text/pdf", "application/x-pdf") else None
     assert (rows, left_out.total()) == ([], 6)

@@ -141,7 +141,7 @@ def test_a_slice_counts_paths_and_not_lines(dump, files, numbers):
 
 @pytest.mark.parametrize("files", ["3:3", "5:2", "0:9:0", ":0"])
 def test_an_empty_slice_is_one_sentence(dump, files):
-    with pytest.raises(SourceError, match=r"^files '.*' holds no path: set it to START:STOP with START below STOP"):
+    with pytest.raises(SourceError, match=r"^files '.*' selects no path: set it to START:STOP with START below STOP"):
         mirrored(dump, files)
 
 
@@ -188,7 +188,7 @@ def test_a_line_that_leads_elsewhere_is_refused(dump, line, base, tmp_path):
         names(Warc(paths=str(dump / LIST), base_url=base))
     said = str(raised.value)
     assert said.startswith(f"{dump / LIST}, line 3: ")
-    assert f"is not a path below {base.rstrip('/')}/. Fix the line, or set base_url to" in said
+    assert f"is not a path below {base.rstrip('/')}/: correct the line, or set base_url to" in said
     assert said.isprintable()
     assert names(Warc(paths=str(dump / LIST), base_url=base, files="0:1")) == [NAMES[0]]
 
@@ -219,7 +219,7 @@ def test_whatever_a_line_says_its_file_is_below_the_base(tmp_path_factory, steps
 
 def test_a_host_that_only_begins_like_the_base_is_elsewhere(dump):
     write_list(dump, [f"https://data.commoncrawl.org.evil.example/{NAMES[0]}"])
-    with pytest.raises(SourceError, match=r"is not a path below https://data.commoncrawl.org/\. Fix the line"):
+    with pytest.raises(SourceError, match=r"is not a path below https://data.commoncrawl.org/: correct the line"):
         names(Warc(paths=str(dump / LIST)))
 
 
@@ -248,8 +248,8 @@ def test_whole_urls_below_the_base_are_those_paths(dump):
         ("a.paths", b"\r\n \n", "has 0 paths: check paths"),
         ("a.paths", b"crawl-data/\xff.warc.gz\n", "line 1 is not UTF-8: check paths"),
         ("a.paths", b"crawl-data/" + b"x" * 5000 + b".warc.gz\n", "line 1 has more than 4,096 bytes: check paths"),
-        ("a.paths", b"<!doctype html>\n", "line 1: '<!doctype html>' does not end in .warc, .* name files with data_f"),
-        ("a.paths", b"crawl-data/CC-MAIN-1.warc.wat.gz\n", r"line 1: .*wat.gz' does not end in .* Set paths to a list"),
+        ("a.paths", b"<!doctype html>\n", "line 1: '<!doctype html>' does not end in .warc, .* or use data_files"),
+        ("a.paths", b"crawl-data/CC-MAIN-1.warc.wat.gz\n", r"line 1: .*wat.gz' does not end in .* set paths to a list"),
         ("a.paths", NAMES[0].encode()[:-4], "does not end in .warc"),
     ],
     ids=["cut", "flipped", "nothing", "plain", "empty", "blank", "bytes", "long", "html", "wat", "half"],
@@ -267,11 +267,11 @@ def test_settings_that_contradict_each_other_are_one_sentence(dump):
         Warc(paths=listed, data_files="a.warc.gz")
     with pytest.raises(SourceError, match=r"files or base_url without paths: set paths to a list such as warc.paths"):
         Warc(data_dir=str(dump), files="0:3")
-    with pytest.raises(SourceError, match=r"gone is not a folder: set base_url to the folder, or to the URL"):
+    with pytest.raises(SourceError, match=r"gone is not a folder: set base_url to the folder or URL"):
         names(Warc(paths=listed, base_url=str(dump / "gone")))
     with pytest.raises(SourceError, match=r"the list .*gone.paths.gz is missing: check paths"):
         names(Warc(paths=str(dump / "gone.paths.gz")))
-    with pytest.raises(SourceError, match=rf"paths names {listed} twice: name each list once"):
+    with pytest.raises(SourceError, match=rf"paths names {listed} twice: list each file once"):
         names(Warc(paths=(listed, listed), base_url=str(dump)))
     with pytest.raises(RecipeError, match=r"source 'warc': files takes a slice in quotes.* got 620"):
         load_recipe("refinedweb", [f"source.paths={listed}", "source.files=10:20"])
