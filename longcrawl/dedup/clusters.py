@@ -651,7 +651,7 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
         ends = index.array("ngram_ends", np.int64, index.documents + 1)
         ngrams = index.array("ngrams", np.uint32, None)
         if not np.all((ends[rows] >= 0) & (ends[rows] <= ends[rows + 1]) & (ends[rows + 1] <= len(ngrams))):
-            raise CorruptionError(f"{index.folder} refers to n-grams that it does not have; build the index again")
+            raise CorruptionError(f"{index.folder} refers to n-grams that it does not contain: build the index again")
         earlier = Ngrams(ngrams, ends[:-1], ends[1:])
         here = _ngrams_of(sketches["ngrams"], documents)
         measure_pairs(numbers, rows, here, earlier, max(settings.verify, ratio), found)
@@ -918,7 +918,7 @@ def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engin
     )
     if settings.on_large_cluster == "error":
         raise StageError(f"{message}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
-    outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
+    outcome = "all are kept" if settings.on_large_cluster == "keep" else "all but one of each are removed"
     warn_user(f"{message}; {outcome}")
     return (f"{message}; {outcome}",)
 

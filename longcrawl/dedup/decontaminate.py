@@ -97,7 +97,7 @@ def keep_dataset(data: Any) -> str:
     name = data.info.dataset_name or data.info.builder_name or "dataset"
     path = cache_folder() / FOLDER / f"{name}-{digest}.parquet"
     if not path.exists():
-        with writing(path, StageError, "set XDG_CACHE_HOME, or give the path of a file"), whole_file(path) as beside:
+        with writing(path, StageError, "set XDG_CACHE_HOME, or pass the path of a file"), whole_file(path) as beside:
             pq.write_table(table, beside)
     return str(path)
 
@@ -352,7 +352,7 @@ def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
         for part in (each.name.encode(), np.ascontiguousarray(offsets).data, np.ascontiguousarray(data).data):
             digest.update(hashlib.sha256(part).digest())
     folder = cache_folder() / FOLDER / digest.hexdigest()[:32]
-    with writing(folder, StageError, f"set XDG_CACHE_HOME, or name an index that {STAGE} has saved"):
+    with writing(folder, StageError, f"set XDG_CACHE_HOME, or set against to an index saved by {STAGE}"):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             try:
@@ -631,7 +631,7 @@ class Decontaminate(TokenizerStage, Edit):
         sizes = self._indexes().sizes()
         unit = f"{self.ngram} {self.unit}s"
         return tuple(
-            f"{name}: {items:,} items, {short:,} of which have fewer than {unit} and were not looked for"
+            f"{name}: {items:,} items, {short:,} of which have fewer than {unit} and were not searched for"
             for name, (items, short) in sizes.items()
         )
 
@@ -735,7 +735,7 @@ def _read(names: tuple[str, ...], columns: tuple[str, ...]) -> list[EvaluationSe
         for name, each in zip(names, sets, strict=True)
     ]
     if twice := _repeated(sets):
-        raise StageError(f"several evaluation sets are called {min(twice)}: rename their files")
+        raise StageError(f"several evaluation sets are named {min(twice)}: rename their files")
     return sets
 
 

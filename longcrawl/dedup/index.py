@@ -105,7 +105,7 @@ class Index:
         wanted = tuple(side if length is None else length for length, side in zip(shape, found.shape, strict=False))
         if found.dtype != dtype or found.ndim != len(shape) or found.shape != wanted:
             raise CorruptionError(
-                f"{path} holds {found.dtype} of shape {found.shape}, which is not what an index has: {AGAIN}"
+                f"{path} holds {found.dtype} of shape {found.shape}, which does not match the index: {AGAIN}"
             )
         return found
 
@@ -126,7 +126,7 @@ class Index:
 
     def _places(self, rows: Places) -> Places:
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.documents:
-            raise CorruptionError(f"{self.folder} refers to documents that it does not have: {AGAIN}")
+            raise CorruptionError(f"{self.folder} refers to documents that it does not contain: {AGAIN}")
         return rows
 
     def _whole(self, name: str) -> Path:

@@ -100,8 +100,8 @@ def bands_for_threshold(threshold: float, permutations: int, false_positive_weig
     """
     if permutations < 2 or not (0 <= threshold <= 1 and 0 <= false_positive_weight <= 1):
         raise StageError(
-            f"no bands for threshold {threshold}, {permutations} permutations and false_positive_weight "
-            f"{false_positive_weight}: set the first and the last between 0 and 1, and 2 or more permutations"
+            f"threshold is {threshold}, permutations {permutations} and false_positive_weight {false_positive_weight}: "
+            "set permutations to 2 or more, and the others from 0 to 1"
         )
     # Gauss-Legendre quadrature on both sides of the threshold.
     points, weights = np.polynomial.legendre.leggauss(_QUADRATURE)
@@ -214,7 +214,7 @@ class MinHashSignatures(NearDuplicates):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column not in RPV2_BANDS:
-            raise StageError(f"{self.name} does not know column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
+            raise StageError(f"{self.name}.column is {self.column!r}: set it to one of {', '.join(RPV2_BANDS)}")
 
     @property
     def curve(self) -> SimilarityCurve:

@@ -331,7 +331,7 @@ def test_the_alarm_for_large_clusters():
     with pytest.warns(UserWarning, match=r"1 cluster\(s\) of more than max_cluster=5 documents; the largest has 10 "):
         found = near_duplicates(table, settings_for(1, max_cluster=5))
     assert found.num_rows == 9 + 3
-    with pytest.warns(UserWarning, match="around '0000000', with a median similarity of 1.00 to it; they stay"):
+    with pytest.warns(UserWarning, match="around '0000000', with a median similarity of 1.00 to it; all are kept"):
         found = near_duplicates(table, settings_for(1, max_cluster=5, on_large_cluster="keep"))
     assert found["id"].to_pylist() == ["0000011", "0000012", "0000013"]
     with pytest.raises(StageError, match="compare with verify=0.8, or raise max_cluster"):

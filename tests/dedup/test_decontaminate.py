@@ -186,7 +186,7 @@ WRONG = [
     ({"against": ["empty.jsonl"]}, r"empty\.jsonl has no rows: remove it"),
     ({"against": ["numbers.csv"]}, r"numbers\.csv has no text column; it has: a"),
     ({"against": ["numbers.csv"], "columns": ["q"]}, r"has none of the columns q; it has: a; set columns"),
-    ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: rename their files"),
+    ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are named exam: rename their files"),
     ({"against": [Dataset.from_dict({"n": [1]})]}, "the dataset has no text column; it has: n"),
     ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: remove it"),
     ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "set dataset has none of the columns p"),
@@ -259,7 +259,7 @@ def test_the_report_counts_by_evaluation_set_and_item(exam):
     assert found.documents.to_pylist() == [{"stage": "decontaminate", "evaluation_set": "exam", "documents": 4}]
     assert str(found).splitlines()[1].split() == ["decontaminate", "exam", "2", "4", "5", "331"]
     clean = (crawl_of() | lc.text.MinChars(10_000) | lc.dedup.Decontaminate(against=[exam], ngram=8)).contamination()
-    none = "exam: 3 items, 1 of which have fewer than 8 words and were not looked for"
+    none = "exam: 3 items, 1 of which have fewer than 8 words and were not searched for"
     assert str(clean).splitlines() == ["no document contains an item of an evaluation set", none]
     assert str(crawl_of().contamination()).splitlines() == ["no document contains an item of an evaluation set"]
 
@@ -289,7 +289,7 @@ def test_a_run_reports_what_it_had_of_each_set_whatever_its_processes(exam, tmp_
     manifest = json.loads(Path("run/manifest.json").read_text())
     assert list(manifest["indexes"]["decontaminate"]) == ["exam.jsonl"]
     card = Path("run/README.md").read_text()
-    assert "exam: 3 items, 1 of which have fewer than 8 words and were not looked for" in card
+    assert "exam: 3 items, 1 of which have fewer than 8 words and were not searched for" in card
     assert "| decontaminate | exam | 2 | 12 | 15 | 993 |" in card
     lc.run(parse_recipe(spec | {"stages": [{"min_chars": {"n": 1}}]}), "without")
     with pytest.raises(LedgerError, match="without has no stage decontaminate; it has: min_chars"):

@@ -206,5 +206,5 @@ def test_a_row_beyond_the_documents_is_one_sentence(tmp_path):
     made = io.BytesIO()
     np.save(made, np.array([10**12]))
     rewrite(tmp_path, "rows-000.npy", made.getvalue())
-    with pytest.raises(CorruptionError, match="refers to documents that it does not have"):
+    with pytest.raises(CorruptionError, match="refers to documents that it does not contain"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))

@@ -296,7 +296,7 @@ def test_presets_and_thresholds():
         assert (stage.bands, stage.rows) == (theirs.b, theirs.r)
     weighted = datasketch.MinHashLSH(threshold=0.8, num_perm=128, weights=(0.1, 0.9))
     assert MinHash.for_threshold(0.8, false_positive_weight=0.1).bands == weighted.b
-    with pytest.raises(StageError, match="no bands for threshold 1.5, 128 permutations"):
+    with pytest.raises(StageError, match="threshold is 1.5, permutations 128 and"):
         MinHash.for_threshold(1.5)
     with pytest.raises(StageError, match="unknown preset 'fine'; known: fineweb, finepdfs, lee2022, refinedweb"):
         MinHash.preset("fine")

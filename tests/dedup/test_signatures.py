@@ -110,7 +110,9 @@ def test_other_signatures_are_one_sentence(table, said):
 
 
 def test_other_columns_are_one_sentence():
-    with pytest.raises(StageError, match="does not know column 'signature'; known: signature_sim1.0, signature_sim0.9"):
+    with pytest.raises(
+        StageError, match=r"\.column is 'signature': set it to one of signature_sim1.0, signature_sim0.9"
+    ):
         MinHash.from_signatures("signature")
 
 
