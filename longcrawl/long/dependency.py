@@ -171,7 +171,8 @@ class InformationGain(ModelScore):
         most = min(self.long_context, self.pretrained().longest)
         if most <= self.short_context:
             raise StageError(
-                f"{self.name}.short_context is {self.short_context:,}, {self.model} takes {most:,} tokens: set fewer"
+                f"{self.name}.short_context is {self.short_context:,}, but {self.model} takes at most {most:,} tokens: "
+                "set it below that"
             )
         return most
 
@@ -234,8 +235,8 @@ class DependencyScore(ModelScore):
         model = super().pretrained()
         if model.longest < 2 * self.segment:
             raise StageError(
-                f"{self.name}.segment is {self.segment}, {self.model} takes {model.longest:,} tokens: set it to "
-                "at most half"
+                f"{self.name}.segment is {self.segment}, but {self.model} takes at most {model.longest:,} tokens: "
+                "set it to at most half of that"
             )
         return model
 
@@ -391,8 +392,8 @@ class AttentionDependency(ModelScore):
         model = load_model(self.model, "causal", self.device, self.dtype, self.attention)
         if self._spans(model) <= self.first:
             raise StageError(
-                f"{self.name} measures from span {self.first} on, {self.model} takes {self._spans(model)} spans of "
-                f"{self.span} tokens: shorten the span"
+                f"{self.name} measures from span {self.first} on, but its windows have only {self._spans(model)} "
+                f"spans of {self.span} tokens: lower span or first"
             )
         return model
 

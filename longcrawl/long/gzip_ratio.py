@@ -169,12 +169,11 @@ class GzipRatio(Edit):
         }
         fitted = {name: values[name] for name in sorted(values) if len(values[name]) >= self.min_documents}
         if not fitted:
-            having = "no language has" if self.by == "language" else "it does not have"
+            having = "the most frequent language has" if self.by == "language" else "there are"
             most = max(map(len, values.values()), default=0)
             raise StageError(
                 f"{self.name} fits its quantiles to {self.min_documents:,} documents of {self.min_bytes:,} bytes or "
-                f"more, and {having} as many: lower min_documents or min_bytes, or set low and high; "
-                f"the most are {most:,}"
+                f"more, but {having} only {most:,}: lower min_documents or min_bytes, or set low and high"
             )
         low: Any = None
         high: Any = None

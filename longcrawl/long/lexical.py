@@ -472,7 +472,7 @@ def read_statistics(path: str) -> WordStatistics:
         found = WordStatistics(words, counts, int(pieces), float(length), hashes)
         whole = found.digest.encode() == digest
     if not whole:
-        raise StageError(f"{path} has been changed, its SHA-256 differs from the one in it: {fix}")
+        raise StageError(f"{path} has been changed: its SHA-256 differs from the recorded one; {fix}")
     return found
 
 

@@ -211,7 +211,7 @@ class Related(LearnsWords, SpanSurvey):
 
     def limits(self) -> tuple[str, ...]:
         """Describe that neighbouring documents are related, unlike in a random order."""
-        return (f"Documents follow each other by what they have in common ({self.method}), not at random",)
+        return (f"Adjacent documents are related ({self.method}), not in random order",)
 
     def take(self, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
         """Return the order of the documents of a partition, ``ORDERED``."""
@@ -276,7 +276,7 @@ class Related(LearnsWords, SpanSurvey):
         lists = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
         numbers = given.type.value_type if lists or pa.types.is_fixed_size_list(given.type) else pa.null()
         if not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
-            raise StageError(f"{self.name}.vectors takes a column of lists of numbers, {name!r} is {given.type}")
+            raise StageError(f"{self.name}.vectors must be a column of lists of numbers, but {name!r} is {given.type}")
         sizes = pc.list_value_length(given).drop_null().unique().to_pylist()
         if len(sizes) > 1:
             raise StageError(

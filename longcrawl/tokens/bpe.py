@@ -1130,7 +1130,7 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
         except (ValueError, binascii.Error) as wrong:
             raise TokenizerError(f"{where}, line {number}: {line[:80]!r} is not a base64 token and its rank") from wrong
     if sorted(ranks.values()) != list(range(len(ranks))):
-        raise TokenizerError(f"{where}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
+        raise TokenizerError(f"{where}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file incomplete?")
     _require_all_bytes(ranks, where)
     return ranks
 

@@ -67,7 +67,7 @@ def tokenizer_name(tokenizer: Any) -> str:
         raise TokenizerError(
             f"a tokenizer must be {TAKEN}, or a PreTrainedTokenizerFast, not a {type(tokenizer).__name__}"
         )
-    with unreadable("a tokenizer", TokenizerError, "leave out parts that are Python's, or pass a saved one"):
+    with unreadable("a tokenizer", TokenizerError, "remove parts written in Python, or pass a saved one"):
         spelled = backend.to_str()
     document = json.loads(spelled) | {"truncation": None, "padding": None}
     content = json.dumps(document, ensure_ascii=False).encode()
@@ -182,7 +182,7 @@ def _from_hub(repository: str) -> Path:
             with suppress(TokenizerError):
                 return _converted(repository)
         offline = "HF_HUB_OFFLINE is set: unset it, or"
-        missing = f"did not come from the Hub ({type(failed).__name__}):"
+        missing = f"cannot be fetched from the Hub ({type(failed).__name__}):"
         raise TokenizerError(
             f"tokenizer {repository!r} is not a file here and {offline if constants.HF_HUB_OFFLINE else missing} "
             "set tokenizer= to the path of a tokenizer.json or *.tiktoken file, or to an object "
@@ -199,8 +199,8 @@ def _fetch_configuration(repository: str) -> None:
         hf_hub_download(repository, CONFIGURATION)
     except LocalEntryNotFoundError:
         warn_user(
-            f"{CONFIGURATION} of {repository} is not in the cache, and the Hub was not reached: documents end with a "
-            "usual token, which may not be its eos_token; set end_of_text, or load the tokenizer once with the Hub"
+            f"{CONFIGURATION} of {repository} is not in the cache, and the Hub cannot be reached: documents end with "
+            "a common token, which may not be its eos_token; set end_of_text, or load the tokenizer once online"
         )
     except EntryNotFoundError:
         pass  # the repository has none
@@ -397,7 +397,7 @@ class Tokenizers:
         ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         greatest = max(ids.values(), default=-1)
         if not 0 <= greatest < MOST_IDS:
-            have = f"has the id {greatest:,}, ids end at {MOST_IDS - 1:,}" if ids else "has no tokens"
+            have = f"has the id {greatest:,}, but ids end at {MOST_IDS - 1:,}" if ids else "has no tokens"
             raise TokenizerError(f"its vocabulary {have}: pass another tokenizer.json")
         return ids
 
@@ -476,14 +476,14 @@ def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None
     tokens = (token.decode(errors="ignore") for token in bpe.ranks)
     for text in (_PROBE, "\n".join(tokens)):
         if not np.array_equal(fast.encode(text), exact.encode(text)):
-            raise TokenizerError("its pattern splits text in another way in tokenizers than in tiktoken")
+            raise TokenizerError("its pattern splits text differently in tokenizers and in tiktoken")
 
 
 def _require_one_reading(pattern: str) -> None:
     r"""Raise TokenizerError for an operator with different meanings in Oniguruma and Rust, such as ``x{1,3}+``."""
     spelled = _NO_OPERATOR.sub("x", pattern.replace(r"\s++$", r"\s++"))
     if found := _READ_IN_TWO_WAYS.search(spelled):
-        raise TokenizerError(f"its pattern has {found[0]!r}, which tokenizers reads in another way than tiktoken")
+        raise TokenizerError(f"its pattern has {found[0]!r}, which tokenizers and tiktoken read differently")
 
 
 @cache
@@ -516,7 +516,7 @@ def require_equal_cuts(pattern: str, *texts: str) -> None:
     for text in (*texts, *_probes()):
         pieces = _BETWEEN.join(piece for piece, _ in split.pre_tokenize_str(text))
         if ours.encode_ordinary(text) != whole.encode_ordinary(pieces):
-            raise TokenizerError("its pattern splits text in another way in tokenizers than in tiktoken")
+            raise TokenizerError("its pattern splits text differently in tokenizers and in tiktoken")
 
 
 SHIPPED = Path(__file__).with_name("combining.npz")
@@ -817,7 +817,7 @@ class Encoder:
         if own is not None and usual not in (own, None):
             ends = f"documents end with {own!r}, its eos_token, not with {usual!r}"
             if token is None:
-                ends = f"documents end with {usual!r}, as its eos_token, {own!r}, is not a token that only ends texts"
+                ends = f"documents end with {usual!r}, since its eos_token, {own!r}, is missing or can occur in texts"
             warn_user(f"{self._path}: {ends}; set end_of_text if they should end with another one")
         if token is None and usual is not None:
             token = self._end_of(usual)
@@ -885,7 +885,7 @@ class Encoder:
             return fast
         if engine != "tiktoken":
             return self._tokenizers
-        raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {ranked.reason}")
+        raise TokenizerError(f"tiktoken cannot reproduce it, set engine='auto': {ranked.reason}")
 
     @cached_property
     def _ranked(self) -> _Ranked:

@@ -99,7 +99,8 @@ class LengthMix(Judge):
         long, short = int(lengths[is_long].sum()), int(lengths[~is_long].sum())
         if not long:
             raise StageError(
-                f"{self.name} found no document of {self.long_tokens:,} tokens or more: lower long_tokens, or add some"
+                f"{self.name} found no document of {self.long_tokens:,} tokens or more: lower long_tokens, or add "
+                "longer documents"
             )
         odds = (1 - self.long_share) / self.long_share  # tokens of short documents for each of a long one
         last_long = LAST
@@ -138,9 +139,9 @@ class LengthMix(Judge):
         sides = f"{_counted(long)} on the long side, {_counted(short)} on the short"
         surplus = f"{_counted(lengths[is_long & ~kept])} of the long side, {_counted(lengths[~is_long & ~kept])}"
         return (
-            f"{reached}, {100 * self.long_share:g}% is the goal: {sides}",
+            f"{reached}, the target is {100 * self.long_share:g}%: {sides}",
             f"the long side by length: {'; '.join(found)}",
-            f"left out to reach the share: {surplus} of the short",
+            f"removed to reach the share: {surplus} of the short side",
         )
 
 

@@ -317,14 +317,14 @@ def _percent(value: float) -> str:
 
 
 LEGEND = (
-    "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
-    "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: "
-    "documents and parts of one per sample. context: tokens of its own document before a token in its sample, of those "
-    "in whole documents. dropped: tokens in no sample."
+    "r_pad: padding in all samples. r_tru: documents that are cut, and their share of all tokens. r_cat: documents per "
+    "sample. floor: lower bound for every plan with these capacities (and this padding). pieces: documents and parts "
+    "of documents per sample. context: tokens of the same document before a token in its sample, as a share of those "
+    "in the whole document. dropped: tokens in no sample."
 )
 RELATED_LEGEND = (
-    "related: mean cosine of TF-IDF weights of tokens, of documents next to each other in a sample, among the first "
-    f"{DOCUMENTS:,}; chance: of any two of them."
+    "related: mean cosine of the TF-IDF weights of tokens in adjacent documents of a sample, among the first "
+    f"{DOCUMENTS:,}; chance: that of any two of them."
 )
 
 
@@ -428,7 +428,7 @@ def named_strategy(
     sizes = whole_capacities(name, capacities)
     if name in ONE_LENGTH and len(sizes) > 1:
         raise StageError(
-            f"the strategy {name!r} makes samples of one length, got the capacities {list(sizes)}: "
+            f"the strategy {name!r} makes samples of one length, but got the capacities {list(sizes)}: "
             f"write [{sizes[-1]}], or choose buckets, multi-bucket or decomposition"
         )
     if pool_size is not None and name not in ("buckets", "first-fit", "interleaved"):
@@ -452,16 +452,16 @@ def named_strategy(
         "interleaved": lambda: Interleaved(sizes[0], *counts, long_documents, order, seed, pool),
     }
     if name not in strategies:
-        raise StageError(f"there is no strategy {name!r}; known: {', '.join(map(repr, strategies))}")
+        raise StageError(f"unknown strategy {name!r}; known: {', '.join(map(repr, strategies))}")
     return strategies[name]()
 
 
 def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
     if planner == "interleaved" and name != "buckets":
-        raise StageError(f"the planner 'interleaved' is one of buckets, got the strategy {name!r}: choose buckets")
+        raise StageError(f"the planner 'interleaved' is only for the strategy 'buckets', got {name!r}: choose buckets")
     if planner == "in-order" and name in ("best-fit", "decomposition"):
         raise StageError(
-            f"the strategy {name!r} goes by length and keeps no order: choose buckets, or remove planner 'in-order'"
+            f"the strategy {name!r} plans by length and not in order: choose buckets, or remove planner 'in-order'"
         )
     if planner != "interleaved" and chunk_tokens != Buckets.chunk_tokens:
         raise StageError(f"the planner {planner!r} makes no chunks: remove chunk_tokens, or choose 'interleaved'")
@@ -476,7 +476,7 @@ def _check_unused(name: str, documents_per_sample: int, chunks_per_document: int
         )
     if long_documents != "truncate" and name not in ("padded", "interleaved"):
         raise StageError(
-            f"long_documents {long_documents!r} is for padded and interleaved, got the strategy {name!r}: remove it"
+            f"long_documents {long_documents!r} is only for padded and interleaved, not for {name!r}: remove it"
         )
 
 

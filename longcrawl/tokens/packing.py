@@ -281,10 +281,10 @@ class Packing:
         if self.mask_first == "after-end-of-text" and self.end_of_text is None:
             raise StageError("Packing.mask_first is 'after-end-of-text': set end_of_text to its id")
         if self.pool_size is not None and self.strategy == "best-fit":
-            raise StageError("Packing.strategy 'best-fit' looks at all entries: remove pool_size")
+            raise StageError("Packing.strategy 'best-fit' plans all entries together: remove pool_size")
         for name in ("end_of_text", "padding"):
             if (getattr(self, name) or 0) < 0:
-                raise StageError(f"Packing.{name} is a token id, 0 or more, got {getattr(self, name)}")
+                raise StageError(f"Packing.{name} must be a token id, 0 or more, got {getattr(self, name)}")
 
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
         """Group entries into samples, given only their lengths; see :meth:`Strategy.plan`."""
@@ -326,7 +326,7 @@ class Packing:
     def _check(self, entries: TokenEntries, plan: Plan, documents: Longs) -> None:
         if (plan.capacities != self.max_length).any():
             raise StageError(
-                f"the plan has sequences of other lengths than {self.max_length:,}: plan with this packing"
+                f"the plan has sequences of lengths other than {self.max_length:,}: plan with this packing"
             )
         ends = np.asarray(entries.ends)
         same = len(ends) == len(plan.lengths)
@@ -335,8 +335,8 @@ class Packing:
             same = np.array_equal(found, plan.lengths[documents])
         if not same:
             raise StageError(
-                f"the plan is one of {len(plan.lengths):,} entries, here are {len(ends):,}, or some are of another "
-                "length: plan the entries that you fill from"
+                f"the plan is for {len(plan.lengths):,} entries and got {len(ends):,}, or the lengths of some differ: "
+                "plan the entries that you fill from"
             )
 
 
@@ -373,7 +373,8 @@ def check_packing(packing: Any, max_length: int, positions: str, pad_token: int 
     ]
     if differ:
         raise LoaderError(
-            f"the packing has {', '.join(differ)}: give both the same, or name a strategy, as packing='best-fit' does"
+            f"the packing has {', '.join(differ)}: set both the same, or choose a strategy by name, such as "
+            "packing='best-fit'"
         )
 
 
@@ -431,7 +432,7 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
     elif pieces and np.add.reduceat(plan.sizes, plan.bounds[:-1]).max() > max_length:
         wrong = f"a sample of more than {max_length:,} tokens"
     if wrong:
-        raise LoaderError(f"the packing has made {wrong}: correct it, or set packing='length-binned'")
+        raise LoaderError(f"the packing returned {wrong}: correct it, or set packing='length-binned'")
 
 
 def padded_rows(

@@ -253,17 +253,17 @@ def checked_lengths(lengths: Any) -> Longs:
     """Return lengths in tokens as int64 [documents]; StageError unless each is one whole number of 0 or more."""
     if isinstance(lengths, pa.Array | pa.ChunkedArray):
         if lengths.null_count:
-            raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
+            raise StageError(f"{lengths.null_count:,} documents have no length: write 0 for those without tokens")
         lengths = lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths.to_numpy()
     if isinstance(lengths, Sequence) and any(isinstance(each, Sequence | np.ndarray) for each in lengths[:1]):
         raise StageError(
-            f"lengths take one whole number of tokens per document, got a {type(lengths[0]).__name__} for the first: "
+            f"lengths must be one whole number of tokens per document, got a {type(lengths[0]).__name__} as the first: "
             "write [len(tokens) for tokens in documents]"
         )
     found = np.asarray(lengths)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise StageError(
-            f"lengths take one whole number of tokens per document, got {found.dtype} of shape {found.shape}"
+            f"lengths must be one whole number of tokens per document, got {found.dtype} of shape {found.shape}"
         )
     whole = np.ascontiguousarray(found, np.int64)
     if whole.size and whole.min() < 0:
@@ -281,7 +281,9 @@ def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
             check_capacities(name, tuple(map(int, sizes)))
             return tuple(map(int, sizes))
     write = f"[{listed}]" if isinstance(listed, int) else "[2048, 4096, 8192, 16384]"
-    raise StageError(f"capacities of {name} are a list of whole numbers of tokens, got {capacities!r}: write {write}")
+    raise StageError(
+        f"capacities of {name} must be a list of whole numbers of tokens, got {capacities!r}: write {write}"
+    )
 
 
 def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
@@ -291,6 +293,6 @@ def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
     valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})
     if list(capacities) != valid:
         raise StageError(
-            f"capacities of {name} ascend from 1 to {LARGEST:,} tokens, each once, got {list(capacities)}: "
+            f"capacities of {name} must ascend, from 1 to {LARGEST:,} tokens, each once, got {list(capacities)}: "
             f"write {valid or [2048, 4096, 8192, 16384]}"
         )

@@ -128,7 +128,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
     """Read the column ``windows``; StageError if it does not cover documents with these numbers of tokens."""
     lists = column(table, WINDOWS, needed_by)
     if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):
-        raise StageError(f"the column {WINDOWS!r} is {lists.type}, it must be {WINDOWS_TYPE}: make it with windows")
+        raise StageError(f"the column {WINDOWS!r} is {lists.type}, but must be {WINDOWS_TYPE}: make it with windows")
     lists = pc.cast(lists, WINDOWS_TYPE)
     counts, values = _lengths(lists).to_numpy(), lists.flatten()
     starts, stops, overlaps = (values.field(name).to_numpy() for name in ("start", "stop", "overlap"))
@@ -139,7 +139,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
         row = int(np.argmax(wrong))
         raise StageError(
             f"the windows of row {row:,} do not cover its {lengths[row]:,} tokens, end of text included: put the stage "
-            "windows after all that changes tokens, and set windows.end_of_text where documents end with it already"
+            "windows after all stages that change tokens, and set windows.end_of_text if documents already end with it"
         )
     return found
 

@@ -310,7 +310,7 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
 
 @allocating
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after another from bins of similar sizes, as :class:`BinnedGreedy` says; return their number."""
+    """Fill one sample after another from bins of similar sizes, see :class:`BinnedGreedy`; return their number."""
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)
     for item in range(len(sizes) - 1, -1, -1):
@@ -529,7 +529,7 @@ class Buckets(Strategy):
         super().__post_init__()
         if not 0 <= self.padding_threshold <= 1:
             raise StageError(
-                f"Buckets.padding_threshold is a share of a bucket, from 0 to 1, got {self.padding_threshold}"
+                f"Buckets.padding_threshold must be a share of a bucket, from 0 to 1, got {self.padding_threshold}"
             )
         if self.planner == "interleaved" and not 0 < self.chunk_tokens < self.capacities[-1]:
             raise StageError(
@@ -720,7 +720,7 @@ LongDocuments = Literal["truncate", "fragment"]
 
 @dataclass(frozen=True)
 class Padded(OneCapacity):
-    """One document in each sample, padded: what OLMo-core calls a padded dataset of fixed sequence length.
+    """One document in each sample, padded, like OLMo-core's padded dataset of fixed sequence length.
 
     Args:
         context_length: tokens of a sample.

@@ -54,7 +54,7 @@ def _spans(masked: pa.Array) -> list[list[Span]]:
         return [[(int(span["start"]), int(span["end"])) for span in spans] if spans else [] for spans in rows]
     except (KeyError, TypeError) as wrong:
         raise StageError(
-            f"the column {MASKED!r} is {masked.type}, it must be a list of spans, struct<start, end> in characters"
+            f"the column {MASKED!r} is {masked.type}, but must be a list of spans, struct<start, end> in characters"
         ) from wrong
 
 
@@ -62,8 +62,8 @@ def _in_bytes(spans: list[Span], text: str, spell: Callable[[str], str], size: i
     """Return the non-empty spans in bytes of the spelled text, which has ``size`` bytes: int64 [spans, 2]."""
     if wrong := [span for span in spans if not 0 <= span[0] <= span[1] <= len(text)]:
         raise StageError(
-            f"the column {MASKED!r} has a span {list(wrong[0])} in a text of {len(text):,} characters: a text must not "
-            "change once it is masked, so put the stage that changes it before"
+            f"the column {MASKED!r} has a span {list(wrong[0])} in a text of {len(text):,} characters: put stages that "
+            "change texts before the one that masks them"
         )
     edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
     pieces = (spell(text[start:stop]).encode() for start, stop in pairwise(edges))

@@ -348,7 +348,7 @@ def test_a_packing_of_ones_own(tmp_path, write_shards):
 def test_a_packing_that_is_wrong_is_refused(changed, said):
     arrays = {"bounds": [0, 2, 3], "documents": [0, 1, 2], "starts": [0, 0, 0], "sizes": [2, 3, 2]} | changed
     plan = type("Plan", (), {name: np.array(values) for name, values in arrays.items()})
-    with pytest.raises(LoaderError, match=re.escape(f"the packing has made {said}")):
+    with pytest.raises(LoaderError, match=re.escape(f"the packing returned {said}")):
         plan_packing(np.array([2, 3, 2]), 5, lambda *_: plan)
 
 
@@ -480,7 +480,7 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
             {"packing": lc.tokens.Packing(16, positions="continuous", mask_first="none", padding=3)},
             "where the feed has 32, positions 'continuous' where the feed has 'reset', mask_first 'none' where",
         ),
-        ({"packing": lc.tokens.BinnedGreedy(16)}, "the packing has context_length 16 where the feed has 32: give both"),
+        ({"packing": lc.tokens.BinnedGreedy(16)}, "the packing has context_length 16 where the feed has 32: set both"),
         ({"format": "zip"}, "format 'zip' is unknown"),
     ],
 )

@@ -373,13 +373,14 @@ def dependency_of(pair, **settings):
 
 
 def test_what_the_model_cannot_do_is_one_sentence(folder):
-    with pytest.raises(StageError, match=r"short_context is 100, .* takes 64 tokens: set fewer$"):
+    with pytest.raises(StageError, match=r"short_context is 100, .* takes at most 64 tokens: set it below that$"):
         lc.Crawl(Dataset.from_list(rows())) | gain(folder / "gpt2", short_context=100, long_context=200)
     with pytest.raises(
-        StageError, match=r"^dependency_score\.segment is 33, .* takes 64 tokens: set it to at most half$"
+        StageError,
+        match=r"^dependency_score\.segment is 33, .* takes at most 64 tokens: set it to at most half of that$",
     ):
         dependency(folder / "gpt2", segment=33, window=99).prepare()
-    with pytest.raises(StageError, match=r"^attention_dependency measures from span 5 on, .* takes 4 spans of 16"):
+    with pytest.raises(StageError, match=r"^attention_dependency measures from span 5 on, .* only 4 spans of 16"):
         attention(folder / "gpt2", span=16).prepare()
     with pytest.raises(StageError, match=r"^information_gain has no document that is long enough to learn from"):
         lc.Crawl(Dataset.from_list(rows((3, 4)))) | gain(folder / "gpt2", top_fraction=0.5)

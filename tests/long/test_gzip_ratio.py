@@ -74,9 +74,7 @@ def test_fitted_bounds_equal_plain_python_in_any_order_and_batches(rows, shares,
         for at in range(0, len(measures), batch)
     ]
     if not groups:
-        with pytest.raises(
-            StageError, match=r"^gzip_ratio fits its quantiles to . documents of .* as many: lower min_"
-        ):
+        with pytest.raises(StageError, match=r"^gzip_ratio fits its quantiles to . documents of .* only .: lower min_"):
             stage.fit_measures(tables, "")
         return
     fitted = stage.fit_measures(tables, "")

@@ -308,7 +308,7 @@ def test_samples_hold_neighbours_and_the_measures_say_so(one_run):
     assert described["related"] > described["related_by_chance"] + 0.01 > 0.01
     card = (one_run[1] / "README.md").read_text()
     assert f"| {described['related']:.3f} | {described['related_by_chance']:.3f} |" in card
-    assert "Documents follow each other by what they have in common (path), not at random." in card
+    assert "Adjacent documents are related (path), not in random order." in card
     assert f"related {described['related']:.3f}" in str(lc.run(*one_run))
 
 
@@ -365,7 +365,7 @@ def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
     assert apart["Buckets, in-order"].related < 0.1
     assert ordered["Buckets, in-order"].related_by_chance < 0.1
     assert "related  chance  samples" in str(ordered)
-    assert "mean cosine of TF-IDF weights" in " ".join(str(ordered).split())
+    assert "mean cosine of the TF-IDF weights" in " ".join(str(ordered).split())
     lengths_alone = lc.compose([15] * 80, [64])
     assert "related" not in str(lengths_alone)
     assert {(row.related, row.related_by_chance) for row in lengths_alone} == {(None, None)}
@@ -415,7 +415,7 @@ def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
         lc.run(tmp_path / "it.yaml", tmp_path / "run")
     for name in ("best-fit", "decomposition"):
         with pytest.raises(
-            StageError, match=rf"^the strategy '{name}' goes by length and keeps no order: choose buckets"
+            StageError, match=rf"^the strategy '{name}' plans by length and not in order: choose buckets"
         ):
             lc.tokens.named_strategy(name, [512], planner="in-order")
     kept = [
@@ -441,7 +441,7 @@ def test_settings_and_documents_that_cannot_be_are_one_sentence():
         r"equally long",
     ):
         STAGE(vectors="vector").sketch(rows)
-    with pytest.raises(StageError, match=r"^related\.vectors takes a column of lists of numbers, 'words' is string"):
+    with pytest.raises(StageError, match=r"^related\.vectors must be a column of lists of numbers, but 'words' is str"):
         STAGE(vectors="words").sketch(rows)
     infinite = pa.table({"id": ["a"], "text": ["a"], "vector": [[float("inf")]]})
     with pytest.raises(StageError, match=r"^related\.vectors: a number of 'vector' is null or not fin"):

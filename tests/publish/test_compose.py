@@ -327,14 +327,16 @@ def test_what_another_process_may_not_have_cached_is_the_same():
 
 @pytest.mark.parametrize("capacities", [2048, "2048", ["8"], [2.5], [True], {8: 1}, None])
 def test_capacities_are_a_list_of_whole_numbers(capacities):
-    with pytest.raises(StageError, match="capacities of compose are a list of whole numbers of tokens, got .* write "):
+    with pytest.raises(
+        StageError, match="capacities of compose must be a list of whole numbers of tokens, got .* write "
+    ):
         lc.compose([1, 2], capacities)
     assert lc.compose([1, 2], np.array([8])).rows == lc.compose([1, 2], range(8, 9)).rows
 
 
 @pytest.mark.parametrize("documents", [[[1, 2], [3]], ["text"], [np.array([1])]])
 def test_lists_of_tokens_are_no_lengths(documents):
-    with pytest.raises(StageError, match=r"for the first: write \[len\(tokens\) for tokens in documents\]"):
+    with pytest.raises(StageError, match=r"as the first: write \[len\(tokens\) for tokens in documents\]"):
         lc.compose(documents)
 
 

@@ -336,7 +336,7 @@ NOT_RANKS = {
         {**document["added_tokens"][0], "id": 700 + number, "content": f"<{number}>", "special": False}
         for number in range(129)
     ),
-    "splits text in another way": split_by(r"\p{L}+"),
+    "splits text differently": split_by(r"\p{L}+"),
     "cannot be made by merges": lambda document: document["model"]["merges"].reverse(),
 }
 

@@ -138,7 +138,7 @@ def test_operators_that_libraries_read_in_two_ways_are_left_to_tokenizers(tmp_pa
     """tiktoken's own spelling of cl100k is among them: its digits stay together in a `tokenizer.json`."""
     encoder = written(tmp_path, BYTES | {token: 256}, pattern)
     assert encoder.encode([text]).ids.tolist() == ids_of_tokenizers(encoder, text)
-    with pytest.raises(TokenizerError, match="which tokenizers reads in another way than tiktoken"):
+    with pytest.raises(TokenizerError, match="which tokenizers and tiktoken read differently"):
         Encoder(encoder._path, engine="tiktoken")
 
 

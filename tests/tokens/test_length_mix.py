@@ -121,7 +121,7 @@ def test_a_run_has_the_share_on_its_card_with_any_number_of_processes(recipe, tm
     assert share.startswith(f"{long / lengths.sum():.4%} of the tokens are in documents of 1,024 tokens or more, 60% ")
     assert f"{(lengths >= 1_024).sum()} documents with {long:,} tokens on the long side" in share
     assert "1,024 to 2,047 tokens: " in sides
-    assert "left out to reach the share: 0 documents with 0 tokens of the long side" in left_out
+    assert "removed to reach the share: 0 documents with 0 tokens of the long side" in left_out
     assert share in (tmp_path / "one/README.md").read_text()
 
 

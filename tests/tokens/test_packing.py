@@ -173,9 +173,9 @@ def lc_dataset():
     ("settings", "said"),
     [
         ({"mask_first": "after-end-of-text"}, "set end_of_text to its id"),
-        ({"strategy": "best-fit", "pool_size": 4}, "looks at all entries: remove pool_size"),
-        ({"max_length": 0}, "capacities of Packing ascend from 1"),
-        ({"padding": -1}, "Packing.padding is a token id, 0 or more, got -1"),
+        ({"strategy": "best-fit", "pool_size": 4}, "plans all entries together: remove pool_size"),
+        ({"max_length": 0}, "capacities of Packing must ascend, from 1"),
+        ({"padding": -1}, "Packing.padding must be a token id, 0 or more, got -1"),
         ({"positions": "none"}, "takes one of 'continuous', 'reset', got 'none'"),
         ({"pool_size": 0}, "BinnedGreedy.pool_size is 0: set it to 1 or more documents"),
     ],
@@ -189,7 +189,7 @@ def test_a_plan_of_other_entries_is_refused():
     packing = Packing(8)
     shard = shard_of([1, 2], [3])
     for lengths in ([2, 1, 1], [1, 2]):
-        with pytest.raises(StageError, match="the plan is one of . entries, here are 2, or some are of another length"):
+        with pytest.raises(StageError, match="the plan is for . entries and got 2, or the lengths of some differ"):
             packing.fill(shard, packing.plan(lengths))
-    with pytest.raises(StageError, match="sequences of other lengths than 8: plan with this"):
+    with pytest.raises(StageError, match="sequences of lengths other than 8: plan with this"):
         packing.fill(shard, Packing(4).plan([2, 1]))

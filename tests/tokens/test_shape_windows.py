@@ -131,7 +131,7 @@ def test_windows_with_gaps_or_nothing_but_overlap_are_refused(windows):
 
 
 def test_a_column_of_something_else_is_refused():
-    with pytest.raises(StageError, match="the column 'windows' is list<.*int64>, it must be list<"):
+    with pytest.raises(StageError, match="the column 'windows' is list<.*int64>, but must be list<"):
         windows_of_tokens(pa.table({"windows": [[1]]}), np.array([4]), "a test")
 
 

@@ -153,13 +153,13 @@ def test_alone_in_a_crawl_and_on_a_stream_the_mask_is_the_same(tokenizers, kind,
 
 def test_a_span_outside_its_text_is_refused(tokenizers):
     for span in [(0, 4), (-1, 2), (2, 1)]:
-        with pytest.raises(StageError, match=r"has a span \[.*\] in a text of 3 characters: a text must not change"):
+        with pytest.raises(StageError, match=r"has a span \[.*\] in a text of 3 characters: put stages that change"):
             lc.tokens.Tokenize(tokenizers[False])(table_of(["abc"], [[span]]))
 
 
 @pytest.mark.parametrize("masked", [pa.array([3]), pa.array([["a"]]), pa.array([[{"start": 1}]]), pa.array(["ab"])])
 def test_a_column_that_holds_no_spans_is_refused(tokenizers, masked):
-    with pytest.raises(StageError, match="the column 'masked' is .*, it must be a list of spans, struct<start, end>"):
+    with pytest.raises(StageError, match="the column 'masked' is .*, but must be a list of spans, struct<start, end>"):
         lc.tokens.Tokenize(tokenizers[False])(pa.table({"text": ["abc"], "masked": masked}))
 
 

@@ -349,12 +349,12 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"capacities": [64, 16]}, r"capacities of buckets ascend .* got \[64, 16\]: write \[16, 64\]"),
+        ({"capacities": [64, 16]}, r"capacities of buckets must ascend, .* got \[64, 16\]: write \[16, 64\]"),
         ({"capacities": []}, r"buckets needs a capacity: write \[2048, 4096, 8192, 16384\]"),
-        ({"strategy": "fixed"}, r"'fixed' makes samples of one length, got the capacities .* write \[16384\]"),
+        ({"strategy": "fixed"}, r"'fixed' makes samples of one length, but got the capacities .* write \[16384\]"),
         ({"strategy": "best"}, "takes one of 'buckets', 'fixed', 'multi-bucket', 'best-fit', 'first-fit', 'decompos"),
         ({"strategy": "multi-bucket", "pool_size": 9}, "plans all documents together: remove pool_size"),
-        ({"padding_threshold": 2}, "padding_threshold is a share of a bucket, from 0 to 1, got 2"),
+        ({"padding_threshold": 2}, "padding_threshold must be a share of a bucket, from 0 to 1, got 2"),
         ({"padded_domains": ["a"]}, "padded_domains needs strategy interleaved: set composed.strategy"),
         (
             {"strategy": "interleaved", "capacities": [64], "domains": "url", "padded_domains": ["a"]},

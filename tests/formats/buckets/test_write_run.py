@@ -173,7 +173,7 @@ def test_plain_datasets_loads_the_tables_and_samples_in_parquet(run_folder, tmp_
 
 
 def test_a_wrong_field_is_refused_when_the_recipe_is_read(tmp_path, source, tokenizer):
-    with pytest.raises(RecipeError, match=r"capacities of buckets ascend .* write \[64, 128\]"):
+    with pytest.raises(RecipeError, match=r"capacities of buckets must ascend, .* write \[64, 128\]"):
         lc.load_recipe(recipe_of(tmp_path / "r.yaml", source, tokenizer, capacities=[128, 64]))
 
 

@@ -372,7 +372,7 @@ def test_an_end_of_text_that_is_there_is_not_added_again(tmp_path):
     (data | lc.tokens.Windows(2, 1, end_of_text=END)).to_gpt_simple(tmp_path / "out", end_of_text=END)
     shard = lc.formats.open_shard(tmp_path / "out/train/00000.bin")
     assert [shard.document(number).tolist() for number in range(3)] == [[1, 2], [2, END], [END]]
-    with pytest.raises(StageError, match="set windows.end_of_text where documents end with it already"):
+    with pytest.raises(StageError, match="set windows.end_of_text if documents already end with it"):
         (data | lc.tokens.Windows(2, 1)).to_gpt_simple(tmp_path / "wrong", end_of_text=END)
 
 
