@@ -463,7 +463,7 @@ class C4Quality(RecordedEdit):
         super().__post_init__()
         for phrase in self.policy_phrases:
             if not phrase or phrase != phrase.strip():
-                raise StageError(f"c4_quality.policy_phrases has {phrase!r}; give words without space around them")
+                raise StageError(f"c4_quality.policy_phrases has {phrase!r}: write words, without spaces around them")
 
     def files(self) -> tuple[str, ...]:
         """Return the path of ``bad_words``."""

@@ -51,11 +51,13 @@ class Classifier(Edit):
         if self.at_least == {} or self.top_fraction == {}:
             raise StageError(f"{self.name} has a threshold without a label: add one, or remove it")
         if self.label == () or len(set(self._labels())) < len(self._labels()):
-            raise StageError(f"{self.name}.label takes a label or several different ones, got {quoted(self.label)}")
+            raise StageError(f"{self.name}.label must be a label or several different ones, got {quoted(self.label)}")
         bounds, shares = self._by_label("at_least"), self._by_label("top_fraction")
         for label, share in shares.items():
             if not 0 < share <= 1:
-                raise StageError(f"{self.name}.top_fraction is a share of at most 1, such as 0.1, got {share!r}")
+                raise StageError(
+                    f"{self.name}.top_fraction must be a share above 0 and up to 1, such as 0.1, got {share!r}"
+                )
             if label in bounds:
                 raise StageError(f"{self.name} has at_least and top_fraction for {quoted(label)}: set one of them")
 
@@ -130,7 +132,7 @@ class Classifier(Edit):
         if not isinstance(value, Mapping):
             if len(labels) > 1:
                 raise StageError(
-                    f"{self.name}.{name} is one number for {len(labels)} labels: name them, such as "
+                    f"{self.name}.{name} is one number for {len(labels)} labels: set one for each, such as "
                     f"{{{labels[0]}: {value}}}"
                 )
             return {labels[0]: float(value)}
@@ -145,7 +147,7 @@ class FastTextClassifier(Classifier):
     r"""Score documents with a fastText classifier, such as DCLM's, and drop those with low scores.
 
     ``column`` holds the probability of ``label``, bit for bit as fastText's ``predict(text, k=-1)`` returns it: up to
-    1.00001, and 0 below 0.00001 for hierarchical softmax. A text without any word that the model knows has a null
+    1.00001, and 0 below 0.00001 for hierarchical softmax. A text without any word of the model's vocabulary has a null
     score. With a tuple of labels each has a column, ``column_label``, and a rule, ``at_least_label``; with one label
     the rule is ``at_least``. If there is a threshold, documents with a lower score or a null score are removed.
 
@@ -305,7 +307,7 @@ class SequenceClassifier(OfModel, Classifier):
             given = f"{self.max_length} and {self.decimals}"
             raise StageError(f"{self.name} takes max_length from 1 and decimals from 0 to 9, got {given}")
         if isinstance(self.label, tuple) and "label" in self.label:
-            raise StageError(f"{self.name} has the column {self.column}_label already: name the label 'label' alone")
+            raise StageError(f"{self.name} has the column {self.column}_label already: set label to 'label' alone")
 
     @property
     def measures_in(self) -> tuple[str, ...]:

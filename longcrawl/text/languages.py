@@ -218,7 +218,7 @@ def read_languages(name: str) -> Languages:
         found = _read_file(place, name)
     else:
         raise StageError(
-            f"there are no thresholds {name!r}; known: {', '.join(language_tables())}, "
+            f"unknown thresholds {name!r}; known: {', '.join(language_tables())}, "
             "or the path of a YAML file or of a folder of FineWeb-2's files"
         )
     _reject_duplicates(found, name)
@@ -315,7 +315,7 @@ def _read_file(file: Traversable, where: str) -> dict[str, dict[str, Any]]:
 
 def _read_fineweb_2(content: dict[Any, Any], language: str, where: str) -> dict[str, Any]:
     if parse_tag(language) is None:
-        raise StageError(f"{where} is not called by a language; rename it to one such as fra_Latn.yml")
+        raise StageError(f"{where} is not named after a language; rename it, such as to fra_Latn.yml")
     return _entry(from_fineweb_2(content, where), where, language)
 
 

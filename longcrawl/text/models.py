@@ -66,7 +66,7 @@ def _save(model: Any, tokenizer: Any) -> str:
     except OSError as failed:
         if not folder.exists():  # otherwise another process was first
             raise StageError(
-                f"{folder} cannot be written ({type(failed).__name__}): set XDG_CACHE_HOME, or name a saved model"
+                f"{folder} cannot be written ({type(failed).__name__}): set XDG_CACHE_HOME, or set model to a saved one"
             ) from failed
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -112,8 +112,8 @@ def _fetch(repository: str) -> Path:
         return Path(snapshot_download(repository, allow_patterns=list(FILES)))
     except (OSError, ValueError) as failed:
         raise StageError(
-            f"model {repository!r} is not a folder here and did not come from the Hub ({type(failed).__name__}): "
-            f"fetch it with hf download {repository}, or name a folder"
+            f"model {repository!r} is not a folder here and cannot be fetched from the Hub ({type(failed).__name__}): "
+            f"run `hf download {repository}`, or set model to a folder"
         ) from failed
 
 
@@ -246,7 +246,9 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
         )
     model = Pretrained(folder, module.eval(), tokenizer, device, dtype)
     if task == "causal" and attention in (None, "sdpa", "eager") and model.sees_later():
-        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: choose a causal model")
+        raise StageError(
+            f"{folder} is not a causal model, since its tokens attend to later ones: choose a causal model"
+        )
     return model
 
 
@@ -328,7 +330,7 @@ class Pretrained:
 
         device = "cpu" if self.wanted == "cpu" or not has_gpu() else "cuda"
         if self.wanted == "cuda" and device == "cpu":
-            raise StageError(f"the model {self.name} has no GPU here: set device to 'cpu' or 'auto'")
+            raise StageError(f"no GPU is available for the model {self.name}: set device to 'cpu' or 'auto'")
         try:
             if device == "cuda":
                 torch.cuda.init()
@@ -360,8 +362,8 @@ class Pretrained:
         known = getattr(self.config, "vocab_size", None) or sys.maxsize
         if unknown := [row.max() for row in rows if row.max(initial=0) >= known]:
             raise StageError(
-                f"the tokenizer of {self.name} gives token {unknown[0]:,}, its model has {known:,} ids: save the "
-                "tokenizer that the model was trained with"
+                f"the tokenizer of {self.name} returns token {unknown[0]:,}, but its model has only {known:,} ids: "
+                "save the tokenizer that the model was trained with"
             )
         return rows
 
@@ -377,7 +379,9 @@ class Pretrained:
         """
         device = self.device
         if too_long := [row.shape[-1] for row in rows if row.shape[-1] > self.longest]:
-            raise StageError(f"a row has {too_long[0]:,} tokens, {self.name} takes {self.longest:,}: cut it")
+            raise StageError(
+                f"a row has {too_long[0]:,} tokens, but {self.name} takes at most {self.longest:,}: cut it"
+            )
         batches = self._batches([row.size for row in rows], decimals)
         found: list[Any] = [None] * len(rows)
 
@@ -492,7 +496,7 @@ def token_losses(module: Any, ids: Any) -> Any:
         cache = getattr(answer, "past_key_values", None)
         if cache is None and ids.shape[1] > chunk + 1:
             kind = type(module).__name__
-            raise StageError(f"{kind} hands on no keys and values: set contexts of at most {chunk:,} tokens for it")
+            raise StageError(f"{kind} returns no keys and values: set contexts of at most {chunk:,} tokens for it")
         logits = answer.logits[:, : targets.shape[1]].float()
         flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         found.append(flat.view(targets.shape))

@@ -23,7 +23,7 @@ _REPAIRABLE = re.compile(r"[^\t\n -%'-~]")
 
 @stage
 class FixText(Rewrite):
-    r"""Repair mojibake, the text that a wrong encoding makes, by ftfy; remove characters that have no meaning.
+    r"""Repair mojibake (text decoded with a wrong encoding) with ftfy, and remove characters without meaning.
 
     ftfy also undoes HTML entities, unless a line before has a ``<``, and removes control characters and terminal
     escapes. Quotes, ligatures, the width of characters and their Unicode form are not changed. Then characters of

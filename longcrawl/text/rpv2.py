@@ -420,7 +420,8 @@ _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
 class Signals(Rewrite):
     r"""Add the column ``signals``: RedPajama-V2's quality signals, equal to the release's in every digit.
 
-    ``SignalRules`` and ``MinWords`` then work on documents of any source. Existing columns are replaced. Null are:
+    ``SignalRules`` and ``MinWords`` then work on documents of any source. Existing columns are replaced. These signals
+    are null:
 
     * for an empty document, those that the release leaves null; for a document with null text, all;
     * ``rps_doc_stop_word_fraction`` without ``stop_words`` for the document's language. The release used the lists of
@@ -655,7 +656,7 @@ def _number(values: pa.Array, name: str) -> pa.Array:
     try:
         return pc.cast(values, pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise StageError(f"the column {name!r} holds no numbers, as CCNet's does ({error}); rename it") from error
+        raise StageError(f"the column {name!r} must have numbers, as CCNet's has ({error}); rename it") from error
 
 
 def _looked_up(domains: pa.Array, categories: Mapping[str, int]) -> pa.Array:

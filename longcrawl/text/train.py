@@ -139,11 +139,11 @@ def train_classifier(
     asked.check()
     if not 0 < held_out < 1 or not 0 < learning_rate <= 10:
         given = f"{held_out!r} and {learning_rate!r}"
-        raise StageError(f"held_out is a share such as 0.1, learning_rate up to 10, got {given}")
+        raise StageError(f"held_out must be a share such as 0.1 and learning_rate at most 10, got {given}")
     if epochs is not None and epochs < 1:
-        raise StageError(f"epochs are 1 or more, got {epochs!r}")
-    check_target(path, StageError, "name another file, or remove it", example="model.bin")
-    make_folder(path.parent, StageError, "name a file in a folder that can be written")
+        raise StageError(f"epochs must be 1 or more, got {epochs!r}")
+    check_target(path, StageError, "choose another file, or remove it", example="model.bin")
+    make_folder(path.parent, StageError, "choose a file in a folder that can be written")
     texts, left_out = _collect((good, bad), labels)
     chosen = _chosen(texts, held_out, labels, seed)
     learnt, held = ([text for text, out in zip(texts, chosen, strict=True) if out == side] for side in (0, 1))
@@ -165,14 +165,14 @@ class _Settings(NamedTuple):
         """Raise StageError if a setting is out of range."""
         named = [isinstance(name, str) and name.isprintable() and name.split() == [name] for name in self.labels]
         if len(named) != 2 or not all(named) or self.labels[0] == self.labels[1]:
-            raise StageError(f"labels are two different words, such as {LABELS}, got {self.labels!r}")
+            raise StageError(f"labels must be two different words, such as {LABELS}, got {self.labels!r}")
         shortest, longest = self.characters
         if not 0 <= shortest <= longest <= 64 or not 1 <= self.word_ngrams <= 64:
             given = f"{self.word_ngrams!r} and {self.characters!r}"
-            raise StageError(f"word_ngrams is 1 to 64, characters such as (3, 5), got {given}")
+            raise StageError(f"word_ngrams must be 1 to 64, and characters such as (3, 5), got {given}")
         buckets = 1 if self.buckets is None else self.buckets
         if min(self.dimensions, self.min_count, buckets) < 1 or buckets > 10**8:
-            raise StageError("dimensions and min_count are 1 or more, and buckets 1 to 100,000,000")
+            raise StageError("dimensions and min_count must be 1 or more, and buckets 1 to 100,000,000")
 
     def buckets_for(self, texts: Sequence[_Text], words: int) -> int:
         """Return the number of rows that the n-grams of texts share, given their total number of words."""
@@ -208,7 +208,9 @@ def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> tuple[list[_Text
     for label, known in enumerate(by_label):
         if (count := len(known.keys() - both)) < 2:
             also = f", besides {len(both):,} that are in both sets" if both else ""
-            raise StageError(f"{labels[label]!r} has {count:,} documents with text of its own{also}: give two or more")
+            raise StageError(
+                f"{labels[label]!r} has {count:,} documents with text of its own{also}: at least two are needed"
+            )
         texts += [_Text(digest, label, text) for digest, text in known.items() if digest not in both]
     return sorted(texts), (len(both), repeated, without_text)
 
@@ -249,7 +251,7 @@ def _write_trained(
     loss = _learn(model, texts, order, passes, rate, asked.seed)
     if not np.isfinite(loss):
         raise StageError(f"training diverges with learning_rate {rate}: lower it")
-    with writing(path, StageError, "name a file in a folder that can be written"):
+    with writing(path, StageError, "choose a file in a folder that can be written"):
         write_model(path, model, words, [counts[label] for label in order], passes)
     return len(words), passes, loss
 

@@ -74,7 +74,7 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
     panels = [_panel(checks) for checks in zip(*batches, strict=True)]
     panels = [panel for panel in panels if not np.isnan(panel.values).all()]
     if not panels:
-        raise StageError("there are no documents with a value to draw; give some")
+        raise StageError("no document has a value to draw: pass documents with values")
     rows = math.ceil(len(panels) / _COLUMNS)
     figure = Figure(figsize=(4 * _COLUMNS, 2.3 * rows), layout="constrained")
     for number, panel in enumerate(panels, 1):

@@ -260,7 +260,7 @@ def test_inspect_explains_a_text_by_the_rules_for_raw_text(told):
     assert re.search(r"^fine_web_quality +max_short_lines +1  at most 0.67 +FAILS$", said, re.MULTILINE)
     assert "\n  line 1: Buy now!  (2 times)\n" in said
     assert re.search(
-        r"\n\nLEAVES at gopher_quality: min_words is 4, must be at least 50 \(\d+ of \d+ rules fail\)", said
+        r"\n\nREMOVED at gopher_quality: min_words is 4, must be at least 50 \(\d+ of \d+ rules fail\)", said
     )
 
 

@@ -274,7 +274,7 @@ def test_every_rule_can_be_switched_off():
     assert cleaned(*lines, policy_phrases=[]) == [lines[3]]
     assert cleaned(*lines, javascript="keep") == [lines[4]]
     assert cleaned("Nur Kekse gibt es.", policy_phrases=["kekse"]) == [""]
-    with pytest.raises(StageError, match="policy_phrases has ' x'; give words without space around them"):
+    with pytest.raises(StageError, match="policy_phrases has ' x': write words, without spaces around them"):
         lc.text.C4Quality(policy_phrases=[" x"])
 
 

@@ -200,7 +200,7 @@ def test_a_column_of_another_classifier_is_not_replaced(saved, tmp_path):
     [
         ("labels", {"label": "low"}, "has no label 'low'; known: Low, Middle, High"),
         ("labels", {"keep": ("High", "Best")}, "has no label 'Best'; known: Low, Middle, High"),
-        ("labels", {"label": ("Low", "label")}, "has the column quality_label already: name the label 'label' alone"),
+        ("labels", {"label": ("Low", "label")}, "has the column quality_label already: set label to 'label' alone"),
         ("labels", {"max_length": 0}, "takes max_length from 1 and decimals from 0 to 9, got 0 and 4"),
         ("labels", {"decimals": 12}, "takes max_length from 1 and decimals from 0 to 9, got 40 and 12"),
         ("regression", {"keep": ("LABEL_0",)}, "has one output, so keep has no labels to choose from: set at_least"),

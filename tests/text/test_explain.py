@@ -134,9 +134,9 @@ def test_the_table_is_aligned_and_the_verdict_is_the_last_line(monkeypatch):
     }
     assert re.search(r"gopher_quality +min_words +19 +at least 50 +FAILS$", "\n".join(table), re.MULTILINE)
     assert re.search(r"min_chars +min_chars +\d+ +at least 5 +passes$", "\n".join(table), re.MULTILINE)
-    assert lines[-1] == "LEAVES at gopher_quality: min_words is 19, must be at least 50 (5 of 12 rules fail)"
+    assert lines[-1] == "REMOVED at gopher_quality: min_words is 19, must be at least 50 (5 of 12 rules fail)"
     assert "  line 4: #  (3 times)" in lines
-    assert repr(lc.text.explain(SPAM, lc.text.MinChars(5))).endswith("\nKEPT: no rule of 1 fails")
+    assert repr(lc.text.explain(SPAM, lc.text.MinChars(5))).endswith("\nKEPT: 0 of 1 rules fail")
 
 
 def test_snippets_are_the_most_frequent_ones_on_one_line_of_the_terminals_width(monkeypatch):
@@ -344,7 +344,7 @@ def test_a_page_is_explained_by_its_blocks_and_its_text_by_later_stages():
     page = f"<nav><a href=/>Home</a></nav><article>{STORY}</article>"
     found = lc.text.explain("", [lc.text.ExtractText(engine="blocks"), lc.text.MinChars(700)], html=page)
     assert [block.kept for block in found.page.blocks] == [False, *[True] * 9]
-    assert found.verdict_line() == "LEAVES at min_chars: min_chars is 611, must be at least 700 (1 of 6 rules fail)"
+    assert found.verdict_line() == "REMOVED at min_chars: min_chars is 611, must be at least 700 (1 of 6 rules fail)"
     assert str(found).startswith("9 of 10 blocks are kept\n- ")
     assert "9 of 10 blocks are kept" in found._repr_html_()
     with pytest.raises(StageError, match="no stage extracts a text from html: add"):

@@ -96,7 +96,7 @@ def test_a_missing_signal_is_a_choice():
 
 def test_documents_without_the_signal_at_all_are_an_error():
     table = pa.table({"id": ["a"], "signals": pa.array([{"other": 1.0}])})
-    with pytest.raises(StageError, match="carry no signal 'rps_doc_word_count'; they have: other"):
+    with pytest.raises(StageError, match="have no signal 'rps_doc_word_count'; they have: other"):
         lc.text.SignalRules().judge(table)
 
 

@@ -205,7 +205,7 @@ def test_a_wrong_setting_is_refused_with_one_sentence(settings, said):
 def test_nothing_fitted_is_not_saved(tmp_path):
     fitted = lc.text.fit_thresholds(sample(), QUALITY)
     assert repr(fitted) == "gopher_quality, keep 0.99\nnot fitted: fewer than 100 documents (de 30, en 30)"
-    with pytest.raises(StageError, match=r"no language was fitted, fewer than 100 documents \(de 30, en 30\): give"):
+    with pytest.raises(StageError, match=r"no language was fitted, fewer than 100 documents \(de 30, en 30\): add"):
         fitted.save(tmp_path / "fitted.yaml")
     with pytest.raises(StageError, match="no language was fitted, there are no documents"):
         lc.text.fit_thresholds(sample().slice(0, 0), QUALITY).save(tmp_path / "fitted.yaml")

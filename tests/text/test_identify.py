@@ -327,9 +327,9 @@ def test_no_threshold_is_no_rule():
             {"languages": {"german": 0.5}},
             "languages takes codes of languages such as de or 'no', in quotes, got 'german'",
         ),
-        ({"languages": {}}, "{} has min_language_score for no language; give it there, or set min_score"),
-        ({"languages": "gopher"}, "'gopher' has min_language_score for no language; give it there, or set min_score"),
-        ({"languages": "nothing"}, "there are no thresholds 'nothing'"),
+        ({"languages": {}}, "{} has no language with min_language_score: add it there, or set min_score"),
+        ({"languages": "gopher"}, "'gopher' has no language with min_language_score: add it there, or set min_score"),
+        ({"languages": "nothing"}, "unknown thresholds 'nothing'"),
         ({"max_chars": 0}, "identify_language.max_chars must be 1 or more, or null, got 0"),
         ({"model": 3}, "IdentifyLanguage.model takes text, got 3"),
         (
@@ -482,7 +482,7 @@ print(hashlib.sha256(repr(edited.to_pylist()).encode()).hexdigest())
 def test_it_is_explained():
     explanation = lc.text.explain(NO_LANGUAGE, lc.text.IdentifyLanguage())
     assert "min_language_score" in str(explanation)
-    assert "LEAVES at identify_language" in str(explanation)
+    assert "REMOVED at identify_language" in str(explanation)
 
 
 def test_it_is_hashed_and_pickled_with_a_mapping(tmp_path, write_model):

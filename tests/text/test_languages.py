@@ -214,11 +214,11 @@ def test_a_wrong_fineweb_2_file_is_refused(tmp_path, text, said):
 
 
 def test_what_names_no_table_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(StageError, match="there are no thresholds 'gophre'; known: gopher, or the path of a YAML file"):
+    with pytest.raises(StageError, match="unknown thresholds 'gophre'; known: gopher, or the path of a YAML file"):
         lc.text.GopherQuality(languages="gophre")
     with pytest.raises(StageError, match=r"holds no file such as fra_Latn.yml"):
         read_languages(str(tmp_path))
-    with pytest.raises(StageError, match=r"is not called by a language; rename it to one such as fra_Latn.yml"):
+    with pytest.raises(StageError, match=r"is not named after a language; rename it, such as to fra_Latn.yml"):
         read_languages(write(tmp_path / "french.yml", FINEWEB_2))
     write(tmp_path / "fra_Latn.yml", FINEWEB_2)
     (tmp_path / "french.yml").replace(tmp_path / "fra_Latn.yaml")

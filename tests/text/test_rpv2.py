@@ -187,7 +187,7 @@ def test_columns_of_ccnet_become_signals():
     columns = {"original_length": [7], "original_nlines": [2], "language_score": [0.5], "perplexity": [9.5]}
     made = lc.text.Signals()(pa.table({"text": ["a\nb"], "bucket": ["middle"], **columns}))["signals"][0].as_py()
     assert [made[name] for name in DOCUMENT_SIGNALS if name.startswith("ccnet_")] == [3.0, 7.0, 2.0, 2.0, 0.5, 9.5, 1.0]
-    with pytest.raises(StageError, match="column 'perplexity' holds no numbers"):
+    with pytest.raises(StageError, match="column 'perplexity' must have numbers"):
         lc.text.Signals()(pa.table({"text": ["a"], "perplexity": ["low"]}))
 
 

@@ -87,17 +87,17 @@ def test_texts_of_both_sets_are_left_out_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("good", "more", "sentence"),
     [
-        ([], {}, "'good' has 0 documents with text of its own: give two or more"),
-        (["x", "x", " "], {}, "'good' has 1 documents with text of its own: give two or more"),
-        (topic(LUCK, 9), {}, "'good' has 0 documents with text of its own, besides 9 that are in both sets: give"),
-        (["a", "b"], {"held_out": 1.0}, "held_out is a share such as 0.1"),
-        (["a", "b"], {"labels": ("x", "x")}, "labels are two different words"),
-        (["a", "b"], {"word_ngrams": 0}, "word_ngrams is 1 to 64"),
-        (["a", "b"], {"labels": ("x", " y")}, "labels are two different words"),
-        (["a", "b"], {"labels": ("x", "y\0z")}, "labels are two different words"),
-        (["a", "b"], {"labels": (1, 2)}, "labels are two different words"),
-        (["a", "b"], {"buckets": 0}, "dimensions and min_count are 1 or more, and buckets 1 to 100,000,000"),
-        (["a", "b"], {"epochs": 0}, "epochs are 1 or more, got 0"),
+        ([], {}, "'good' has 0 documents with text of its own: at least two are needed"),
+        (["x", "x", " "], {}, "'good' has 1 documents with text of its own: at least two are needed"),
+        (topic(LUCK, 9), {}, "'good' has 0 documents with text of its own, besides 9 that are in both sets: at"),
+        (["a", "b"], {"held_out": 1.0}, "held_out must be a share such as 0.1"),
+        (["a", "b"], {"labels": ("x", "x")}, "labels must be two different words"),
+        (["a", "b"], {"word_ngrams": 0}, "word_ngrams must be 1 to 64"),
+        (["a", "b"], {"labels": ("x", " y")}, "labels must be two different words"),
+        (["a", "b"], {"labels": ("x", "y\0z")}, "labels must be two different words"),
+        (["a", "b"], {"labels": (1, 2)}, "labels must be two different words"),
+        (["a", "b"], {"buckets": 0}, "dimensions and min_count must be 1 or more, and buckets 1 to 100,000,000"),
+        (["a", "b"], {"epochs": 0}, "epochs must be 1 or more, got 0"),
     ],
 )
 def test_sets_that_teach_nothing_are_one_sentence(tmp_path, good, more, sentence):
@@ -109,7 +109,7 @@ def test_sets_that_teach_nothing_are_one_sentence(tmp_path, good, more, sentence
 
 def test_a_model_is_not_written_over_another(tmp_path):
     (tmp_path / "m.bin").write_bytes(b"mine")
-    with pytest.raises(StageError, match=r"m.bin exists already: name another file"):
+    with pytest.raises(StageError, match=r"m.bin exists already: choose another file"):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), tmp_path / "m.bin")
     with pytest.raises(StageError, match="is a folder: choose a file"):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), Path(tmp_path))

@@ -53,7 +53,7 @@ def test_a_picture_has_a_panel_per_rule_and_says_what_it_removes(tmp_path):
     assert {"min_words: 2 of 3", "max_words: 0 of 3", "min_mean_word_length: 2 of 3"} <= titles
     figure.savefig(tmp_path / "rules.png")
     assert (tmp_path / "rules.png").stat().st_size > 10_000
-    with pytest.raises(StageError, match="no documents with a value to draw"):
+    with pytest.raises(StageError, match="no document has a value to draw"):
         lc.report.plot_rules(TABLE.slice(0, 0), stage)
 
 

@@ -646,7 +646,7 @@ def read_styles(page: Bytes, at: int, end: int, conditional: bool, tree: Any) ->
 
 @compiled
 def read_types(page: Bytes, at: int, end: int, markup: Markup) -> int:
-    """Return the kinds of pages, one bit each, that the types in a script with JSON-LD tell of."""
+    """Return the kinds of pages, one bit each, that the types in a JSON-LD script indicate."""
     kinds = 0
     while at < end:
         at = next_byte(page, at, end, 64)

@@ -300,7 +300,7 @@ class _Batch:
         code = self._dismiss(worker, _LAST_SECONDS if reason is None else 0.0)
         if not worker.ready:
             raise StageError(
-                f"the process that extracts pages ended with code {code} before it began; see its messages"
+                f"the process that extracts pages ended with code {code} before it was ready; see its messages"
             )
         self.waiting.extendleft(reversed(worker.at_work))
         if not worker.at_work:

@@ -204,7 +204,7 @@ class ExtractText(Edit):
     Args:
         engine: "trafilatura", the paper's; "blocks"; or "resiliparse", which keeps more text that is not content.
         favor: preference in doubtful cases. "balanced" is trafilatura's own default. For "blocks", "precision" chooses
-            the least probability that maximises the F1 to expect of a page; "balanced" and "recall" multiply it by 0.75
+            the least probability that maximises the expected F1 of a page; "balanced" and "recall" multiply it by 0.75
             and 0.5, so each keeps all that the stricter one keeps. Not used by resiliparse.
         format: "text", or "markdown" with headings, lists, tables, quotations, code and, if ``urls`` is "keep", links;
             only with "blocks".

@@ -98,7 +98,7 @@ class TextRules(Judge):
         ]
 
     def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> tuple[pa.Table, Sequence[Stage]]:
-        """Add the counts of this and the next rule sets in one pass; return these stages, too, or none if alone."""
+        """Add the counts of this and the next rule sets in one pass; return all these stages, or none if alone."""
         if self._measured in table.column_names:
             return table, ()
         together: list[TextRules] = []

@@ -64,7 +64,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 class _Watch(threading.Thread):
-    """Stops the document that is read when a page takes too long or too much memory."""
+    """Watchdog that stops reading a document when a page takes too long or too much memory."""
 
     def __init__(self, answers: BinaryIO, max_seconds: float, bound: int | None) -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class _Watch(threading.Thread):
         answer(self._answers, PART, message)
 
     def end(self, message: str) -> None:
-        """Send the last message about a document; the peak of memory would count against the next one."""
+        """Send the last message about a document; this process then ends if its peak memory exceeds the limit."""
         self.is_spent = self.is_spent or self._exceeded() == "memory"
         answer(self._answers, LAST if self.is_spent else TEXT, message)
 

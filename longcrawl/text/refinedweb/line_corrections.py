@@ -364,7 +364,10 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
     for kind, phrases in cleaned.items():
         for phrase in phrases:
             if phrase.removeprefix("#").strip() == "" or (kind == "counters" and phrase.startswith("#")):
-                raise StageError(f"{name} has the phrase {phrase!r} among the {kind} of {language!r}; give it words")
+                raise StageError(
+                    f"{name} has the phrase {phrase!r} among the {kind} of {language!r}; write words, "
+                    "for counters without a # at the start"
+                )
     return cleaned
 
 
@@ -534,7 +537,7 @@ class ProposedLines(Tabular):
         columns = [Column("line"), Column("list"), Column("documents", "count"), Column("of all", "share")]
         columns.append(Column("sites"))
         more = self.table.num_rows - _SHOWN
-        about = f"{self.table.num_rows:,} lines that several of {self.documents:,} documents have"
+        about = f"{self.table.num_rows:,} lines found in several of {self.documents:,} documents"
         return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
     def save(self, path: str | Path, language: str = "en") -> None:
@@ -542,7 +545,7 @@ class ProposedLines(Tabular):
         target = Path(path)
         check_new_patterns(target)
         lines = [
-            f"# Lines of {self.documents:,} documents, with how many had each. Read them before you use them.",
+            f"# Lines of {self.documents:,} documents, and the number of documents with each. Review them before use.",
             f"default: {json.dumps(language)}",
             "languages:",
             f"  {json.dumps(language)}:",

@@ -63,7 +63,7 @@ class OptOut(Judge):
     ['opted_out_domain', None, 'opted_out_path']
 
     Raises:
-        StageError: a list does not exist, or has a line that is no such entry.
+        StageError: a list does not exist, or has an invalid line.
     """
 
     lists: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class OptOut(Judge):
         until = "9999" if self.as_of is None else _day(self.as_of)
         found: dict[str, list[Entry]] = {}
         for file in self.lists:
-            with unreadable(file, StageError, "name a text file in UTF-8, a domain or address in each line"):
+            with unreadable(file, StageError, "choose a text file in UTF-8 with a domain or address on each line"):
                 data = b"".join(read_blocks(file))
                 lines = data.decode().splitlines()
             columns = find_columns(data, file)

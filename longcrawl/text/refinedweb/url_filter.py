@@ -123,8 +123,8 @@ def _part(word: str, name: str) -> str:
     part = re.sub(r"[\s._-]", "", word.lower())
     if not re.fullmatch("[a-z0-9]{3,}", part):
         raise StageError(
-            f"{name} has the strict word {word!r}: these are looked for among a-z and 0-9 alone, and have three of "
-            "them at least; put it among the hard words"
+            f"{name} has the strict word {word!r}: strict words consist of at least three of a-z and 0-9; move it to "
+            "the hard words"
         )
     return part
 
@@ -528,8 +528,8 @@ class UrlFilter(Judge):
             return ()
         words = self._words()
         by = "no words" if words is None else f"{len(words.strict) + len(words.whole):,} words ({self.words})"
-        message = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
-        message += "longcrawl lists fetch ut1 --out lists fetches some, --set stages.url_filter.lists=lists takes them"
+        message = f"no block list was used, and {by}, so the data may include pages of blocked sites: "
+        message += "run `longcrawl lists fetch ut1 --out lists`, then add --set stages.url_filter.lists=lists"
         return (message,)
 
     def prepare(self) -> None:
@@ -662,11 +662,13 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
         return count_hits(tables(documents, _BATCH), stage, min_documents)
     steps = getattr(documents, "steps", None)
     if steps is None:
-        raise StageError("url_hits needs a filter for documents that are no crawl: url_hits(documents, UrlFilter(…))")
+        raise StageError(
+            "url_hits needs a filter for documents that are not a crawl: url_hits(documents, UrlFilter(…))"
+        )
     labels = [row.stage for row in documents.funnel]
     passed = [(label, step) for label, step in zip(labels, steps, strict=True) if isinstance(step, UrlFilter)]
     if not passed:
-        raise StageError("this crawl has no stage url_filter: give a filter, url_hits(crawl, UrlFilter(…))")
+        raise StageError("this crawl has no stage url_filter: pass a filter, url_hits(crawl, UrlFilter(…))")
     label, step = passed[0]
     came = next(row.documents_in for row in documents.funnel if row.stage == label)
     found = count_hits(tables(documents.removed(label).select_columns("url"), _BATCH), step, min_documents)

@@ -88,12 +88,12 @@ def read_blocks(file: str) -> Iterator[bytes]:
         with Path(file).open("rb") as opened:
             magic = opened.read(6)
         if magic.startswith(b"PK\x03\x04"):
-            raise StageError(f"{file} is a zip archive: unpack it, and name the list in it")
+            raise StageError(f"{file} is a zip archive: unpack it, and use the list in it")
         opener = next((each for start, each in _MAGIC.items() if magic.startswith(start)), open)
         with opener(file, "rb") as content:
             yield from _whole_lines(content)
     except FileNotFoundError as error:
-        raise StageError(f"{file} cannot be read, it does not exist; {fix}") from error
+        raise StageError(f"{file} does not exist; {fix}") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, UnicodeDecodeError) as error:
         again = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER` again"
         raise StageError(f"{file} cannot be read as a list of domains ({error}); {again}") from error
@@ -130,7 +130,7 @@ def find_columns(block: bytes, file: str) -> Columns | None:
         if len(found) > 1 and len(titled) != 1:
             raise StageError(
                 f"{file} has hosts in the columns {', '.join(str(at + 1) for at in found)}: "
-                "keep one of them, or call one domain"
+                "keep one of them, or rename one to domain"
             )
         if found:
             return Columns(separator, (titled or found)[0])
@@ -357,8 +357,8 @@ def _missing(folder: str, category: str) -> str:
         return f"{folder} is not a folder of block lists; {FETCH}"
     known = sorted(each.name for each in Path(folder).iterdir() if _files(folder, each.name))
     if not known:
-        return f"{folder} has no block lists, which would be files such as {folder}/{category}/domains; {FETCH}"
-    return f"{folder} has no list {category!r}, only: {', '.join(known)}; choose among these with categories"
+        return f"{folder} has no block lists, that is, files such as {folder}/{category}/domains; {FETCH}"
+    return f"{folder} has no list {category!r}, only {', '.join(known)}: set categories to some of these"
 
 
 @reread_when_changed(2)
@@ -508,16 +508,16 @@ class _Seen:
         wrong = others + labels
         if wrong > self.hosts and (others or labels > 1):
             raise StageError(
-                f"{self._where('other', 'label')} is not a host, and {wrong:,} of {wrong + self.hosts:,} lines are "
-                "none: give a list of domains, one per line, or a hosts file, adblock rules or a CSV"
+                f"{self._where('other', 'label')} is not a host; {wrong:,} of {wrong + self.hosts:,} lines are not: "
+                "choose a list of domains, one per line, or a hosts file, adblock rules or a CSV"
             )
         if self.counts["rule"] and not self.hosts and not labels:
-            raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
+            raise StageError(f"{self._where('rule')} has no host, nor has any other line: choose a list of domains")
 
     def warn(self) -> None:
         """Warn of skipped lines."""
         if others := self.counts["other"]:
-            warn_user(f"{self._where('other')} is not a host; lines passed over: {others:,}")
+            warn_user(f"{self._where('other')} is not a host; lines skipped: {others:,}")
 
     def _where(self, *kinds: str) -> str:
         number, line = min(self._first[kind] for kind in kinds if kind in self._first)

@@ -237,7 +237,7 @@ def test_a_missing_library_is_one_sentence(engine):
 def test_a_worker_that_cannot_begin_is_one_sentence(engine):
     path = engine("return html")
     Path(path).write_text("import os\nos._exit(3)\n")
-    with pytest.raises(StageError, match="ended with code 3 before it began"):
+    with pytest.raises(StageError, match="ended with code 3 before it was ready"):
         run_engine(path, ["a"])
 
 

@@ -12,8 +12,8 @@ from longcrawl.text.pdf.ocr_results import put_in_place, read_results, result_fi
     ("line", "message"),
     [
         ("{", "not valid JSON"),
-        ('{"page": 1, "text": "a"}', "no id of a document"),
-        ('{"id": "a", "pages": [1, 2], "texts": ["a"]}', "not as many pages as texts"),
+        ('{"page": 1, "text": "a"}', "no document id"),
+        ('{"id": "a", "pages": [1, 2], "texts": ["a"]}', "the numbers of pages and texts differ"),
         ('{"id": "a", "page": 0, "text": "a"}', "not a whole number from 1"),
         ('{"id": "a", "page": true, "text": "a"}', "not a whole number from 1"),
         ('{"id": "a", "page": 1, "text": null}', "not a string"),
@@ -30,7 +30,7 @@ def test_a_line_of_another_form_is_an_error_that_names_it(tmp_path, line, messag
 
 def test_a_pattern_without_files_is_an_error(tmp_path):
     for pattern in ("none.jsonl", "*.jsonl"):
-        with pytest.raises(StageError, match="there is no file"):
+        with pytest.raises(StageError, match="no file matches"):
             result_files([str(tmp_path / pattern)])
 
 

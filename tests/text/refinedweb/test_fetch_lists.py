@@ -183,7 +183,7 @@ def test_a_server_that_mixes_archives_is_found_out(tmp_path, served, text):
     with pytest.raises(SourceError):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     served.cut, served.tag, served.content, served.honest = None, '"2"', archive({"adult/domains": text}), False
-    with pytest.raises(SourceError, match="has another archive than when the download began; run the same command"):
+    with pytest.raises(SourceError, match="has changed since the download began; run the same command"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert (tmp_path / "ut1" / "adult" / "domains").read_text() == text
@@ -211,9 +211,7 @@ def test_a_broken_archive_is_one_sentence_and_leaves_nothing(tmp_path, served, c
 
 def test_an_archive_without_lists_is_one_sentence(tmp_path, served):
     served.content = archive({"blacklists/adult/usage": "black", "README": "a"})
-    with pytest.raises(
-        SourceError, match="has no lists, which would be files such as adult/domains; give another --url"
-    ):
+    with pytest.raises(SourceError, match="has no lists, that is, files such as adult/domains; set another --url"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert not (tmp_path / "ut1").exists()
 
@@ -355,7 +353,7 @@ def test_the_lists_of_a_wheel_are_taken_out_and_used_by_a_run(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("files", "lists", "sentence"),
     [
-        ({"a.py": ""}, IN_ARCHIVE, "has no lists of a URL filter; give the wheel of datatrove=="),
+        ({"a.py": ""}, IN_ARCHIVE, "has no lists of a URL filter; use the wheel of datatrove=="),
         (SHIPPED, None, "has no lists of a URL filter"),
         (SHIPPED, {"other": "x"}, "has no lists of a URL filter"),
     ],
@@ -375,7 +373,7 @@ def test_another_wheel_is_one_sentence_and_leaves_nothing(tmp_path, files, lists
 def test_a_wheel_that_pip_cannot_fetch_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(SourceError, match=r"pip cannot fetch datatrove==.*; fetch its wheel, and give its path with"):
+    with pytest.raises(SourceError, match=r"pip cannot fetch datatrove==.*; download its wheel, and set --url"):
         fetch_lists("datatrove", tmp_path / "lists")
     wheel(tmp_path / f"{PACKAGES['datatrove'].replace('==', '-')}-py3-none-any.whl", SHIPPED | METADATA)
     fetched = fetch_lists("datatrove", tmp_path / "lists")

@@ -378,7 +378,10 @@ def test_lines_and_documents_of_any_size_end_soon():
         ("languages: {en: [likes]}", "has for 'en' something other than lists of phrases"),
         ("languages: {en: {counters: likes}}", "has for 'en' something other than lists of phrases"),
         ("languages: {en: {counter: [likes]}}", "has the list 'counter' for 'en'; known: counters, prefixes"),
-        ("languages: {en: {anywhere: ['# ']}}", "has the phrase '#' among the anywhere of 'en'; give it words"),
+        (
+            "languages: {en: {anywhere: ['# ']}}",
+            "has the phrase '#' among the anywhere of 'en'; write words, for counters without a #",
+        ),
         ("languages: {en: {counters: ['# likes']}}", "has the phrase '# likes' among the counters of 'en'"),
         ("default: de\nlanguages: {en: {}}", "has the default 'de', not one of its languages: en"),
     ],

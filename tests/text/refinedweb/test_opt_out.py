@@ -129,7 +129,7 @@ def test_settings_are_checked():
         lc.text.OptOut(("a",), as_of="2024-12-32")
     with pytest.raises(StageError, match="lists is empty"):
         lc.text.OptOut().prepare()
-    with pytest.raises(StageError, match=r"nowhere\.txt cannot be read"):
+    with pytest.raises(StageError, match=r"nowhere\.txt does not exist"):
         lc.text.OptOut(("nowhere.txt",)).prepare()
 
 

@@ -322,13 +322,13 @@ def test_a_list_in_another_form_blocks_what_it_names(tmp_path, form, packed):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("# words\nslots\ncasino\npoker\n", "line 2: 'slots' is not a host, and 3 of 3 lines"),
+        ("# words\nslots\ncasino\npoker\n", "line 2: 'slots' is not a host; 3 of 3 lines are not"),
         (
             "a.example\nIt is a page.\nIt has words.\nMany of them\n",
-            "line 2: 'It is a page.' is not a host, and 3 of 4",
+            "line 2: 'It is a page.' is not a host; 3 of 4 lines are not",
         ),
         ("<html>\n<body>Not found</body>\n", "line 1: '<html>' is not a host"),
-        ("other.example##.banner\n", "line 1: 'other.example##.banner' names no host, nor does any other line"),
+        ("other.example##.banner\n", "line 1: 'other.example##.banner' has no host, nor has any other line"),
         ("a.example,b.example\nc.example,d.example\n", "hosts in the columns 1, 2: keep one of them"),
         ("1\n2\n3\n", "line 1: '1' is not a host"),
     ],
@@ -340,13 +340,13 @@ def test_a_list_of_other_things_is_an_error_that_shows_a_line(tmp_path, content,
 
 def test_a_few_lines_that_name_no_host_are_warned_about(tmp_path):
     stage = blocking(tmp_path, "a.example\nb.example\nnot a host\n")
-    with pytest.warns(UserWarning, match="domains, line 3: 'not a host' is not a host; lines passed over: 1"):
+    with pytest.warns(UserWarning, match="domains, line 3: 'not a host' is not a host; lines skipped: 1"):
         assert rule_of(stage, "http://b.example/") == "blocked_domain"
 
 
 def test_lines_are_counted_over_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(url_lists, "BLOCK", 10)
-    with pytest.raises(StageError, match="line 4: '<p>' is not a host, and 3 of 5 lines"):
+    with pytest.raises(StageError, match="line 4: '<p>' is not a host; 3 of 5 lines are not"):
         blocking(tmp_path, "a.example\nb.example\n\n<p>\n<p>\n<p>\n").prepare()
 
 
@@ -387,10 +387,10 @@ def test_other_names_of_ut1_may_be_missing(tmp_path):
 def test_what_is_missing_is_one_sentence(tmp_path):
     with pytest.raises(StageError, match="is not a folder of block lists; fetch UT1's with `longcrawl lists fetch ut1"):
         lc.text.UrlFilter(lists=str(tmp_path / "gone")).prepare()
-    with pytest.raises(StageError, match="has no block lists, which would be files such as .*/adult/domains"):
+    with pytest.raises(StageError, match="has no block lists, that is, files such as .*/adult/domains"):
         lc.text.UrlFilter(lists=str(tmp_path)).prepare()
     folder = write_lists(tmp_path, adult="a.example\n")
-    with pytest.raises(StageError, match="has no list 'agressif', only: adult; choose among these"):
+    with pytest.raises(StageError, match="has no list 'agressif', only adult: set categories to"):
         lc.text.UrlFilter(lists=folder).prepare()
     with pytest.raises(StageError, match="categories is empty"):
         lc.text.UrlFilter(lists=folder, categories=())
@@ -617,7 +617,7 @@ def test_words_of_any_script_are_found_escaped_and_in_punycode(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("strict: [порно]", "has the strict word 'порно': .*; put it among the hard words"),
+        ("strict: [порно]", "has the strict word 'порно': .*; move it to the hard words"),
         ("strict: [ab]", "has the strict word 'ab'"),
         ("hard: ['two words']", "which is not a single word of letters and digits"),
         ("hard: [sex]\nsoft: [SEX]", "has 'sex' among the hard and the soft words; keep it in one list"),
@@ -717,7 +717,7 @@ def test_hits_of_a_crawl_are_those_of_its_filter(tmp_path):
     assert lc.text.url_hits(crawl, stage).dropped == 0
     with pytest.raises(StageError, match="this crawl has no stage url_filter"):
         lc.text.url_hits(lc.Crawl(data))
-    with pytest.raises(StageError, match="needs a filter for documents that are no crawl"):
+    with pytest.raises(StageError, match="needs a filter for documents that are not a crawl"):
         lc.text.url_hits(data)
 
 
