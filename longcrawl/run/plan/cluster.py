@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import get_args
 
-from longcrawl.core.display import Column, Table, Tabular, percent
+from longcrawl.core.display import Column, Table, Tabular, counted, percent
 from longcrawl.core.kinds import EngineName
 from longcrawl.core.outputs import Output, are_shuffled
 from longcrawl.core.stages import SpanSurvey, Stage
@@ -155,11 +155,11 @@ class ClusterPlan(Tabular):
         name, share = self.decides
         sections = "" if self.tasks <= self.files else f" in {self.tasks:,} parts"
         yield (
-            f"{self.recipe} over {self.files:,} files{sections} on {self.cores:,} cores with the engine {self.engine}, "
-            f"estimated from {self.sample}; exchanges by the constants in docs/plan.md"
+            f"{self.recipe} over {counted(self.files, 'file')}{sections} on {counted(self.cores, 'core')} with the "
+            f"engine {self.engine}, estimated from {self.sample}; exchanges by the constants in docs/plan.md"
         )
         if self.read is not None:
-            yield f"input: {interval(self.read, size)} in {self.input_files:,} files"
+            yield f"input: {interval(self.read, size)} in {counted(self.input_files, 'file')}"
         yield f"core-hours: {interval(self.core_hours, _few)}"
         waiting = [("in one task", self.alone), ("the longest part", self.longest)]
         parts = [("all cores", self.spread), *((what, took) for what, took in waiting if took.high)]
@@ -167,7 +167,8 @@ class ClusterPlan(Tabular):
         yield f"wall: {interval(self.wall_hours.scaled(3600.0), duration)} = {sums}"
         if self.busy < self.cores:
             idle = self.cores - self.busy
-            yield f"{idle:,} of {self.cores:,} cores have nothing to read: use {self.tasks:,} cores or fewer"
+            fewer = "1 core" if self.tasks == 1 else f"{self.tasks:,} cores or fewer"
+            yield f"{idle:,} of {self.cores:,} cores have nothing to read: use {fewer}"
         yield f"shuffled: {interval(self.shuffled, _whole)}"
         stage = self.largest.stage if self.largest.memory.high > TASK.high else "every stage"
         yield f"peak memory of a task: {interval(self.largest.memory, size)}, {stage}"
@@ -179,7 +180,8 @@ class ClusterPlan(Tabular):
         else:
             yield f"output: {interval(self.written, size)}"
         yield f"disk at its fullest: {interval(self.disk, size)}; in an object store {amount(self.requests)} requests"
-        yield from what_narrows({"core-hours": self.core_hours, "output": self.written, "disk": self.disk})
+        figures = {"core-hours": self.core_hours, "output": self.written, "disk": self.disk}
+        yield from what_narrows(figures, [row.documents for row in self.rows if row.documents is not None])
         yield f"decides: {name}, {percent(share)} of the wall hours"
 
 
@@ -220,7 +222,7 @@ def plan_cluster(
         raise RunError(f"--files and --cores must be 1 or more, got {given}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
     among = sample.among(files or sample.parts)
-    drawn = f"{len(sample.read):,} {'files' if files else 'parts'}"
+    drawn = counted(len(sample.read), "file" if files else "part")
     scaled = scale_up(chosen, among, seed, copies="as_sampled", parts=drawn)
     there = {"files": among.files, "cores": cores, "tasks": among.tasks}
     made = extrapolate(scaled, chosen, **there, engine=engine, longest=among.longest)

@@ -8,7 +8,7 @@ Parts are scaled in proportion to their bytes (Cochran, Sampling Techniques, cha
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -792,13 +792,14 @@ def _words(plan: Plan) -> Iterator[str]:
         yield f"output: {interval(plan.written, size)}"
     yield f"all stages: {interval(plan.seconds, duration)} of a core"
     yield f"disk at its fullest: {interval(plan.disk, size)}"
-    yield from what_narrows({"tokens": plan.tokens, "output": plan.written, "disk": plan.disk})
+    figures = {"tokens": plan.tokens, "output": plan.written, "disk": plan.disk}
+    yield from what_narrows(figures, [row.documents for row in plan.rows])
 
 
-def what_narrows(figures: Mapping[str, Estimate | None]) -> Iterator[str]:
-    """Yield a sentence about figures with a wide interval, if there are any."""
+def what_narrows(figures: Mapping[str, Estimate | None], documents: Iterable[Estimate]) -> Iterator[str]:
+    """Yield a sentence about figures with a wide interval, unless the numbers of ``documents`` are all known."""
     wide = [name for name, each in figures.items() if each is not None and each.high > _WIDE * max(each.low, 1e-9)]
-    if wide:
+    if wide and any(each.low < each.high for each in documents):
         yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): more --parts and --documents"
 
 

@@ -216,7 +216,10 @@ def measure_stages(
     numbers = [np.arange(*ends) for ends in pairwise(starts)]
     tables = [part.table.append_column(ROW, pa.array(each)) for part, each in zip(sample.read, numbers, strict=True)]
     if not sum(table.num_rows for table in tables):
-        raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
+        if len(tables) == sample.parts:
+            raise RunError(f"source {recipe.source.name!r} has no documents to plan for: check its settings")
+        parts = f"{counted(len(tables), 'part')} of {sample.parts:,}"
+        raise RunError(f"the sample, {parts}, has no documents: read more with --parts")
     if recipe.on_duplicate_ids == "keep_first":
         tables = _first_of_ids(tables)
     walk = _Walk(sample, min(sample.parts, recipe.parts), seed, folder)
@@ -478,10 +481,10 @@ def sample_recipe(
 
 def _described(sample: Sample, parts: str) -> str:
     """Describe a sample of some ``parts`` in words, with a remark if a run cannot divide some of its input."""
-    drawn = sum(part.table.num_rows for part in sample.read)
+    drawn = counted(sum(part.table.num_rows for part in sample.read), "document")
     whole = counted(sample.undivided, "large or remote file")
     remark = f"; a run does not divide {whole}, each read by one process" if sample.undivided else ""
-    return f"{drawn:,} documents of {parts}{remark}"
+    return f"{drawn} of {parts}{remark}"
 
 
 class ScaledUp(NamedTuple):
@@ -503,7 +506,7 @@ def scale_up(
         measured, left, applied = measure_stages(recipe, sample, seed, folder)
         rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
         started += sum(one.start for one in measured)
-        about = _described(sample, parts or f"{len(sample.read):,} of {sample.parts:,} parts")
+        about = _described(sample, parts or f"{len(sample.read):,} of {counted(sample.parts, 'part')}")
         for label, stage in recipe.stages:
             if stage.train_documents is not None:
                 about += f"; a run trains {label} on at most {stage.train_documents:,} documents"
@@ -517,8 +520,8 @@ def scale_up(
             seconds = took.at(amount).within(CLOCK_FACTOR, START_FACTOR * start + DESCRIBE_SECONDS)
             spilled = spill.at(amount) + exact(spill.fixed * (sample.parts - 1))  # each part has its own files
             rows.append(PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled))
-            counted = None if tokens is None else amount
-            made = replace(made, rows=tuple(rows), tokens=counted, written=written.at(amount))
+            numbered = None if tokens is None else amount
+            made = replace(made, rows=tuple(rows), tokens=numbered, written=written.at(amount))
     return ScaledUp(made, scaled.waited, started)
 
 

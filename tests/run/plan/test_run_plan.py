@@ -92,6 +92,34 @@ def test_a_sample_of_which_nothing_is_left_says_what_is_known(recipe):
     assert "no document of the sample remains after 'min_chars'" in str(made)
 
 
+@pytest.mark.parametrize("file", ["0.jsonl", "*.jsonl"])
+def test_a_source_without_documents_is_one_sentence(recipe, file):
+    for part in range(4):
+        Path(f"texts/{part}.jsonl").write_text("")
+    overrides = [f"source.data_files=texts/{file}", "source.data_dir=null"]
+    with pytest.raises(RunError, match="source 'text' has no documents to plan for: check its settings"):
+        lc.plan(recipe, overrides=overrides)
+    with pytest.raises(RunError, match="source 'text' has no documents to plan for: check its settings"):
+        lc.plan_cluster(recipe, cores=2, overrides=overrides)
+
+
+def test_a_plan_of_one_document_counts_in_the_singular(recipe):
+    Path("texts/0.jsonl").write_text(json.dumps({"text": "tide " * 30}))
+    overrides = ["source.data_files=texts/0.jsonl", "source.data_dir=null"]
+    assert lc.plan(recipe, overrides=overrides).sample == "1 document of 1 of 1 part"
+    shown = str(lc.plan_cluster(recipe, cores=3, overrides=overrides))
+    assert "over 1 file on 3 cores with the engine shared, estimated from 1 document of 1 part;" in shown
+    assert "2 of 3 cores have nothing to read: use 1 core\n" in shown
+
+
+def test_a_larger_sample_is_advised_only_if_it_can_narrow_an_interval(recipe):
+    advice = "a larger sample narrows the wide intervals (core-hours"
+    whole = lc.plan_cluster(recipe, cores=2)
+    assert whole.core_hours.high > 4 * whole.core_hours.low  # by what starts a run
+    assert advice not in str(whole)
+    assert advice in str(lc.plan_cluster(recipe, cores=2, parts=2, documents=20))
+
+
 def test_a_changed_plan_and_one_without_a_seal_are_rejected(recipe, tmp_path):
     made = lc.plan(recipe, documents=40)
     made.save("plan.json")
