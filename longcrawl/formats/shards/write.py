@@ -108,7 +108,7 @@ class ShardOutput(TokenOutput):
         if not self.windows:
             raise StageError(
                 f"{self.name} cannot tell windows apart, since they end without an end-of-text token: remove the "
-                "stage windows; trainers cut documents themselves"
+                "stage windows (--max-length of longcrawl tokenize); trainers cut documents themselves"
             )
         if windows.overlap_size and not self.overlaps:
             raise StageError(

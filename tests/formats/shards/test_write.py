@@ -413,6 +413,7 @@ def test_windows_of_another_shard_stay_windows(tmp_path):
         ("megatron", (64, 16), "megatron cannot record that windows overlap, so their overlaps would count twice"),
         ("nanogpt", (64, 0), "nanogpt cannot tell windows apart, since they end without an end-of-text token"),
         ("levanter", (64, 0), "levanter cannot tell windows apart, since they end without an end-of-text token"),
+        ("litdata", (64, 0), r"remove the stage windows \(--max-length of longcrawl tokenize\)"),
         ("litdata", (64, 0), "litdata cannot tell windows apart, since they end without an end-of-text token"),
         ("mds", (64, 16), "mds cannot record that windows overlap, so their overlaps would count twice"),
         ("olmo-core", (64, 0), "olmo-core cannot tell windows apart, since they end without an end-of-text token"),
