@@ -175,6 +175,12 @@ def _origins(batch: Documents, columns: Sequence[str], first: int) -> list[Seque
     """Return the ids, sources and places of documents, whose place is their number if no column has it."""
     if not columns or batch.others is None:
         return []
+    for name in columns[2:]:
+        kind = batch.others[name].type
+        if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise FormatError(
+                f"the column {name!r} is {kind}, but a place in {columns[1]!r} is a whole number: rename or remove it"
+            )
     found = [batch.others[name].to_pylist() for name in columns]
     for name, values in zip(columns[:2], found, strict=False):
         for number, value in enumerate(values):

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given
@@ -177,10 +178,24 @@ def test_what_cannot_be_stored_is_one_sentence(token_table, tmp_path, sentence_o
         table = table.set_column(table.column_names.index(name), name, [["a", "b\nc"]])
         said = sentence_of(FormatError, olmo_core.write, [table], path, end_of_text=END)
         assert f"document 1 has a line break in its {name}, 'b\\nc'" in said
+    for names, places in ((("src", "loc"), ["p. 1", "p. 2"]), (("file", "offset"), [1.0, 2.0])):
+        table = token_table([[1], [2]], id=["a", "b"])
+        table = table.append_column(names[0], [["a", "b"]]).append_column(names[1], [places])
+        said = sentence_of(FormatError, olmo_core.write, [table], path, end_of_text=END)
+        assert f"the column '{names[1]}' is " in said
+        assert f"a place in '{names[0]}' is a whole number: rename or remove it" in said
     tables = [token_table([[1]], id=["a"]), token_table([[1]])]
     assert "give all the same" in sentence_of(FormatError, olmo_core.write, tables, path, end_of_text=END)
     assert "would have no tokens" in sentence_of(FormatError, olmo_core.write, [], path)
     assert "must end in .npy" in sentence_of(FormatError, olmo_core.write, [], tmp_path / "a")
+
+
+def test_unknown_places_come_back_as_nulls(token_table, tmp_path):
+    table = token_table([[1], [2]], id=["a", "b"]).append_column("src", [["x", "y"]])
+    for number, places in enumerate(([7, None], [None, None])):
+        olmo_core.write([table.append_column("loc", [places])], tmp_path / f"{number}.npy", end_of_text=END)
+        lc.convert(tmp_path / f"{number}.npy", tmp_path / f"{number}.parquet", end_of_text=END)
+        assert pq.read_table(tmp_path / f"{number}.parquet")["loc"].to_pylist() == places
 
 
 def test_other_arrays_beside_shards_are_no_shards(shard, tmp_path):
