@@ -57,8 +57,8 @@ class Conversion:
 
     def __str__(self) -> str:
         documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
-        shards = counted(len(self.shards), "shard")
-        lines = [f"{self.target}: {shards} of {self.format}, {documents:,} documents, {tokens:,} tokens"]
+        shards, amounts = counted(len(self.shards), "shard"), (counted(documents, "document"), counted(tokens, "token"))
+        lines = [f"{self.target}: {shards} of {self.format}, {', '.join(amounts)}"]
         lines += [f"  kept: {each}" for each in self.kept]
         lines += [f"  lost: {loss}" for loss in self.losses]
         if self.not_recorded:
@@ -98,7 +98,8 @@ def convert(
         end_of_text: the id that separates documents, or None for the id that a longcrawl output records. It finds
             documents in a flat file, and ``terminate`` adds it.
         terminate: whether it is added to documents if it is "missing", "always", or "never".
-        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error.
+        vocabulary_size: exclusive upper bound of ids, or None for the one that a longcrawl output records; an id that
+            reaches it is an error.
         dtype: the stored type of a token; "auto" follows from the vocabulary, or keeps the type if that is unknown.
         reading: further settings of the source's ``open``, such as ``{"token_size": 4}``.
         writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
@@ -110,9 +111,9 @@ def convert(
     """
     check_word("on_loss", on_loss, OnLoss)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
-    opened = _known({"vocabulary_size": vocabulary_size}) | dict(reading or {})
+    facts = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     around = {one: RESULTS.around(find_format(one, source_format).shard_files(one)[0]) for one, _ in pairs}
-    given = {one: opened | _known({"end_of_text": _end_of_text(each, end_of_text)}) for one, each in around.items()}
+    given = {one: _known(_facts(each, **facts)) | dict(reading or {}) for one, each in around.items()}
     policy = NOTE if on_loss == "warn" else on_loss
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
     # All shards get a mask, or none does, since feeds need one in all shards or in none.
@@ -139,8 +140,8 @@ def convert(
         read = find_format(one, source_format).reading(one, given[one])
         read = replace(read, documents=masked(read.documents)) if takes_masks else read
         shards.append(_write(read, into, other, settings))
-        facts = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
-        not_recorded |= dict.fromkeys(facts)
+        known = (f"{name} {value}" for name, value in _known(read.facts).items() if name not in into.records)
+        not_recorded |= dict.fromkeys(known)
         output = around[one]
         if output and "id" not in read.columns and any(name.startswith("documents/") for name in output[1]["files"]):
             apart[output[0]] = None
@@ -190,13 +191,18 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _end_of_text(around: tuple[Path, Mapping[str, Any]] | None, given: int | None) -> int | None:
-    """Return the end of text that the output around a shard records, or else the given one."""
+def _facts(
+    around: tuple[Path, Mapping[str, Any]] | None, end_of_text: int | None, vocabulary_size: int | None
+) -> dict[str, int | None]:
+    """Return the facts about a shard, as given or recorded by the output around it; a vocabulary may be given wider."""
     folder, described = around or (None, {})
     recorded: int | None = described.get("end_of_text")
-    if None not in (recorded, given) and recorded != given:
-        raise FormatError(f"end_of_text is {given} and {folder} records {recorded}: remove end_of_text (--end-of-text)")
-    return given if recorded is None else recorded
+    if None not in (recorded, end_of_text) and recorded != end_of_text:
+        raise FormatError(
+            f"end_of_text is {end_of_text} and {folder} records {recorded}: remove end_of_text (--end-of-text)"
+        )
+    size = described.get("vocabulary_size") if vocabulary_size is None else vocabulary_size
+    return {"end_of_text": end_of_text if recorded is None else recorded, "vocabulary_size": size}
 
 
 def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mapping[str, Any]) -> WrittenShard:

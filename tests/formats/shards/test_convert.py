@@ -1,5 +1,6 @@
 """Any format into any other: the same documents, token for token, or a named loss."""
 
+import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.spec import FORMATS, shards_in
 
 END = 600
 NAMES = {
@@ -136,7 +137,7 @@ def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
     assert back.not_recorded == ()
     assert pq.read_schema(tmp_path / "b.parquet").metadata == pq.read_schema(source).metadata
     assert str(told).splitlines() == [
-        f"{tmp_path / 'a.ds'}: 1 shard of datatrove, 1 documents, 2 tokens",
+        f"{tmp_path / 'a.ds'}: 1 shard of datatrove, 1 document, 2 tokens",
         "  datatrove does not record end_of_text 600, vocabulary_size 601: name them when you open it",
     ]
 
@@ -171,6 +172,29 @@ def test_the_end_of_text_that_an_output_records_is_used(token_table, tmp_path, s
         lc.convert(tmp_path / "whole", tmp_path / "rows", "olmo-core")
     said = sentence_of(FormatError, lc.convert, tmp_path / "whole", tmp_path / "kept", "olmo-core", end_of_text=5)
     assert said == f"end_of_text is 5 and {tmp_path / 'whole'} records {END}: remove end_of_text (--end-of-text)"
+
+
+@pytest.mark.parametrize("one", ["gpt-simple", "olmo-core", "mds", "levanter"])
+@pytest.mark.parametrize(("size", "wide"), [(300, 2), (70_000, 4)])
+def test_the_vocabulary_that_an_output_records_is_used(tmp_path, tokenizer, sentence_of, one, size, wide):
+    crawl = lc.Crawl({"id": ["a", "b"], "text": ["the tide was out", "bread"]}) | lc.tokens.Tokenize(tokenizer)
+    crawl.write(one, tmp_path / "run")
+    recorded = json.loads((tmp_path / f"run/{one}.json").read_text())["vocabulary_size"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ids
+        told = lc.convert(tmp_path / "run", tmp_path / "known", "megatron", on_loss="warn")
+        given = lc.convert(tmp_path / "run", tmp_path / "given", "datatrove", on_loss="warn", vocabulary_size=size)
+        lc.convert(tmp_path / "run", tmp_path / "kept", "token-parquet", on_loss="warn")
+    assert told.not_recorded == ("end_of_text 0", f"vocabulary_size {recorded}")
+    assert given.not_recorded == ("end_of_text 0", f"vocabulary_size {size}")
+    (shard,) = shards_in(tmp_path / "given")
+    assert lc.formats.open_shard(shard).tokens.itemsize == wide
+    kept = pq.read_schema(tmp_path / "kept/train/00000.parquet").metadata[b"longcrawl"]
+    assert json.loads(kept)["vocabulary_size"] == recorded
+    said = sentence_of(
+        FormatError, lc.convert, tmp_path / "run", tmp_path / "low", "datatrove", on_loss="warn", vocabulary_size=3
+    )
+    assert "the vocabulary has 3" in said
 
 
 def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
