@@ -417,7 +417,7 @@ class ComposedBatches(PlannedFeed):
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
     no_step: ClassVar[str] = (
-        "the plan has no step: lower tokens_per_step, or set last_step='fill' and cycle_steps='all'"
+        "the plan has no step: lower tokens_per_step or cycles, or set last_step='fill' and cycle_steps='all'"
     )
 
     path: str | os.PathLike[str] | ComposedDataset

@@ -51,6 +51,7 @@ def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Te
     ``cu_seq_lens_q`` and ``cu_seq_lens_k`` are int32 [pieces + 1], ``max_length_q`` and ``max_length_k`` int. With
     padding="drop" the number of tokens differs from batch to batch; "keep" makes each row's padding a piece.
     """
+    _check_word("padding", padding, Padding)
     batch = _joined(batches)
     kept = np.ones(batch["input_ids"].shape, np.bool_) if padding == "keep" else ~_padded(batch)
     lengths = np.concatenate([_pieces(batch, row, padding) for row in range(len(kept))])
@@ -168,8 +169,7 @@ def context_columns(length: int, rank: int, size: int, layout: Layout = "zigzag"
     Raises:
         LoaderError: the row does not divide into equal chunks, or an argument has a wrong value.
     """
-    if layout not in get_args(Layout):
-        raise LoaderError(f"layout {layout!r} is neither 'zigzag' nor 'contiguous': choose one")
+    _check_word("layout", layout, Layout)
     numbers: dict[str, Any] = {"rank": rank, "size": size}
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
@@ -304,7 +304,14 @@ def _pieces(batch: Batch, row: int, padding: Padding) -> npt.NDArray[np.int64]:
     return np.asarray(lengths[:kept], np.int64)
 
 
+def _check_word(name: str, value: Any, words: Any) -> None:
+    if value not in get_args(words):
+        known = " nor ".join(map(repr, get_args(words)))
+        raise LoaderError(f"{name} {quoted(value)} is neither {known}: choose one")
+
+
 def _as_tensors(arrays: Mapping[str, npt.NDArray[Any]], tensors: Tensors) -> dict[str, Any]:
+    _check_word("tensors", tensors, Tensors)
     if tensors == "numpy":
         return dict(arrays)
     try:

@@ -572,7 +572,7 @@ def test_what_is_left_is_dropped_or_filled():
         ({"world_size": 3}, "give a multiple of 96, such as 96, 192, 288; or a world_size of 1, 2"),
         ({"tokens_per_step": 100}, "give a multiple of 32, such as 64, 96, 128, 160"),
         ({"tokens_per_step": 0}, "give a multiple of 32, such as 32"),
-        ({"tokens_per_step": 1 << 20}, "the plan has no step: lower tokens_per_step, or set last_step='fill'"),
+        ({"tokens_per_step": 1 << 20}, "the plan has no step: lower tokens_per_step or cycles"),
         ({"split": "val"}, "no samples in split 'val' of the dataset; splits: 'train'"),
         ({"epochs": 0}, "epochs of 'the data' is 0"),
         ({"epochs": {"math": 2}}, "epochs names 'math', which does not exist; known: 'code/8'"),

@@ -305,6 +305,27 @@ def test_what_is_no_batch_is_refused():
         collators.for_transformers([])
 
 
+@pytest.mark.parametrize(
+    "collate",
+    [
+        collators.for_transformers,
+        collators.for_flash_attention,
+        collators.for_flex_attention,
+        collators.for_torchtitan,
+        partial(collators.for_context_parallel, rank=0, size=1),
+    ],
+)
+def test_an_unknown_word_is_refused(batch, collate):
+    with pytest.raises(LoaderError, match="tensors 'jax' is neither 'torch' nor 'numpy': choose one"):
+        collate(batch, tensors="jax")
+
+
+@pytest.mark.parametrize("tensors", ["numpy", "torch"])
+def test_an_unknown_treatment_of_padding_is_refused(batch, tensors):
+    with pytest.raises(LoaderError, match="padding 'mask' is neither 'drop' nor 'keep': choose one"):
+        collators.for_flash_attention(batch, padding="mask", tensors=tensors)
+
+
 def test_without_torch_it_says_what_to_do(batch, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(LoaderError, match=re.escape('pip install "longcrawl[torch]", or tensors="numpy"')):
