@@ -193,13 +193,18 @@ def _origins(batch: Documents, columns: Sequence[str], first: int) -> list[Seque
     return [*found, *([""] * count, range(first, first + count))[len(found) - 1 :]]
 
 
-def _check_header(file: Path) -> None:
+def has_header(file: Path) -> bool:
+    """Return whether a file begins with numpy's header, which token files lack."""
     with file.open("rb") as opened:
-        if opened.read(len(NUMPY_MAGIC)) == NUMPY_MAGIC:
-            raise FormatError(
-                f"{file} begins with numpy's header, which OLMo-core reads as tokens: write the array with tofile, "
-                "not numpy.save"
-            )
+        return opened.read(len(NUMPY_MAGIC)) == NUMPY_MAGIC
+
+
+def _check_header(file: Path) -> None:
+    if has_header(file):
+        raise FormatError(
+            f"{file} begins with numpy's header, which OLMo-core reads as tokens: write the array with tofile, "
+            "not numpy.save"
+        )
 
 
 def _read_rows(index: Path) -> pa.Table:

@@ -146,7 +146,6 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     """
     suffixes = shard_suffixes(name)
     there = list_files(folder)
-    arrays = {file.removesuffix(olmo_core.ROWS) + olmo_core.SUFFIX for file in there if file.endswith(olmo_core.ROWS)}
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
     manifests = (file for file in there if file.rpartition("/")[2] == "manifest.json")
@@ -155,7 +154,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     run_tables = {_below(run, table) for run in runs for table in RUN_TABLES}
     found = []
     for file in (file for file in there if f"/{file}".endswith(tuple(suffixes))):
-        if name is None and file.endswith(olmo_core.SUFFIX) and file not in arrays:
+        if name is None and file.endswith(olmo_core.SUFFIX) and olmo_core.has_header(folder / file):
             continue  # .npy is the suffix of any array
         output = next((each for each in reversed(_folders(file)) if each in outputs), None)
         if output is not None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.spec import shards_in
+from longcrawl.formats.shards.spec import shards_in, verify_shards
 
 olmo_core = lc.formats.olmo_core
 END = 600
@@ -202,6 +202,30 @@ def test_other_arrays_beside_shards_are_no_shards(shard, tmp_path):
     np.save(tmp_path / "embeddings.npy", np.zeros(3))
     assert shards_in(tmp_path) == [shard]
     assert [Path(file).name for file in shards_in(tmp_path, "olmo-core")] == ["embeddings.npy", "part-0.npy"]
+
+
+@pytest.mark.parametrize("name", [None, "olmo-core"])
+@pytest.mark.parametrize("others", [True, False])
+def test_a_shard_that_has_lost_its_rows_is_not_passed_over(shard, tmp_path, sentence_of, name, others):
+    folder = tmp_path / "fetched" / "deep"
+    folder.mkdir(parents=True)
+    for file in (shard, rows_of(shard)):
+        (folder / file.name).write_bytes(file.read_bytes())
+        (folder / file.name.replace("part-0", "part-1")).write_bytes(file.read_bytes())
+    (folder / "part-1.csv.gz").unlink()
+    if not others:
+        (folder / "part-0.npy").unlink()
+    lost = "part-1.npy has no part-1.csv.gz and nothing else records the width of its tokens: open it with token_size=2"
+    for read in (
+        lambda: lc.convert(tmp_path / "fetched", tmp_path / "made", "datatrove", source_format=name),
+        lambda: lc.loading.Packed(tmp_path / "fetched", max_length=4, format=name),
+        lambda: lc.loading.Windows(tmp_path / "fetched", seq_len=2, format=name),
+        lambda: verify_shards(tmp_path / "fetched", name),
+    ):
+        assert lost in sentence_of(FormatError, read)
+    told = {"reading": {"token_size": 2}, "end_of_text": END, "source_format": name}
+    made = lc.convert(tmp_path / "fetched", tmp_path / "made", "token-parquet", **told)
+    assert sum(each.documents for each in made.shards) == 3 * (1 + others)
 
 
 def test_a_run_writes_where_its_documents_were_found(tmp_path, tokenizer):
