@@ -168,7 +168,6 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
 
@@ -613,9 +612,21 @@ def _load_file(path: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def tiny_models() -> Any:
+def torch() -> Any:
+    """Return torch, or skip. Tests import it when they first need it: with it a fork takes half as long again."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def gpu(torch: Any) -> None:
+    """Skip tests where no GPU is."""
+    if not torch.cuda.device_count():
+        pytest.skip("no GPU here")
+
+
+@pytest.fixture(scope="session")
+def tiny_models(torch: Any) -> Any:
     """Return the module that makes random models, see its functions."""
-    pytest.importorskip("torch", reason="models are torch's")
     return _load("tiny_models")
 
 

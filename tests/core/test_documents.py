@@ -34,7 +34,7 @@ def generate():
 
 KINDS = {
     "dataset": Dataset.from_list(ROWS),
-    "stream": Dataset.from_list(ROWS).to_iterable_dataset(),
+    "stream": lambda: Dataset.from_list(ROWS).to_iterable_dataset(),
     "pandas": pd.DataFrame(ROWS, index=[7, 9]),
     "pyarrow": pa.Table.from_pylist(ROWS),
     "batch": pa.RecordBatch.from_pylist(ROWS),
@@ -49,7 +49,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_documents_of_every_kind_are_a_crawl(kind):
-    data = KINDS[kind]() if kind in ("reader", "generator") else KINDS[kind]
+    data = KINDS[kind]() if kind in ("stream", "reader", "generator") else KINDS[kind]
     crawl = lc.Crawl(data) | lc.text.MinWords(2)
     assert [(row["id"], row["text"], row["n"]) for row in crawl.data] == [("a", "one two three", 1)]
     if kind != "stream":

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from longcrawl.core.exchange import Exchange, InMemory, Sketched, no_rows, report_of, take_each, with_report
 from longcrawl.core.stages import REMOVAL_SCHEMA
@@ -47,6 +45,9 @@ def pairs(removals):
 
 def components(documents, edges):
     """Return the kept document of every removed one: the smallest of its connected component, by scipy."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     ones, others = np.array(list(edges), np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(len(ones)), (ones, others)), shape=(documents, documents))
     labels = connected_components(graph, directed=False)[1]

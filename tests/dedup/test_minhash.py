@@ -10,7 +10,6 @@ import random
 import re
 from dataclasses import replace
 
-import datasketch
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -65,6 +64,8 @@ def tokenizer(tmp_path_factory):
 
 
 def datasketch_of(stage, text):
+    import datasketch
+
     made = datasketch.MinHash(num_perm=stage.permutations, seed=stage.seed, hashfunc=ngram_hash)
     made.update_batch(stage.ngrams(text))
     return made
@@ -96,6 +97,8 @@ def test_signatures_of_tokens_equal_those_of_datasketch(tokenizer, texts, n):
 
 
 def test_datasketch_takes_what_we_give_it():
+    import datasketch
+
     stage = MinHash(bands=16, rows=8, unit="word")
     words = [f"word{number}" for number in range(300)]
     texts = [" ".join(words), " ".join([*words[:290], "other"]), " ".join(reversed(words))]
@@ -286,6 +289,8 @@ def test_only_the_beginning_of_a_text_is_compared():
 
 
 def test_presets_and_thresholds():
+    import datasketch
+
     assert MinHash.preset("refinedweb") == MinHash()
     assert (MinHash().bands, MinHash().rows, MinHash().ngram, MinHash().unit) == (450, 20, 5, "token")
     assert MinHash.preset("lee2022", verify=None) == MinHash(unit="word")

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from longcrawl.loading import Packed, collators
-from longcrawl.text.models import has_gpu
 
-torch = pytest.importorskip("torch")
-if not has_gpu():
-    pytest.skip("no GPU here", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("gpu")
 
 LENGTHS = [700, 90, 33, 5, 1_200, 400, 256, 17]
 HEADS, WIDTH = 4, 64
@@ -24,6 +21,7 @@ def packed(tmp_path_factory, write_shards):
 
 
 def llama(implementation):
+    import torch
     import transformers
 
     torch.manual_seed(0)
@@ -52,6 +50,8 @@ def varlen(module, query, key, value, attention_mask, **found):  # as transforme
 
 def pieces_alone(batch):
     """Return the ids of each document of a batch, in order."""
+    import torch
+
     for row, (lengths, filled) in enumerate(zip(batch["seq_lengths"], batch["n_tokens"], strict=True)):
         starts = np.cumsum(lengths) - lengths
         for start, length in zip(starts, lengths, strict=True):
@@ -60,10 +60,12 @@ def pieces_alone(batch):
 
 
 def on_gpu(made):
+    import torch
+
     return {name: each.to("cuda") if isinstance(each, torch.Tensor) else each for name, each in made.items()}
 
 
-def test_documents_of_a_packed_batch_are_alone_in_kernels_of_flash_attention(packed):
+def test_documents_of_a_packed_batch_are_alone_in_kernels_of_flash_attention(packed, torch):
     from transformers import AttentionInterface
 
     pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no kernels of FlashAttention of its own")
@@ -80,7 +82,7 @@ def test_documents_of_a_packed_batch_are_alone_in_kernels_of_flash_attention(pac
     assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
 
 
-def test_documents_of_a_packed_batch_are_alone_in_compiled_flex_attention(packed):
+def test_documents_of_a_packed_batch_are_alone_in_compiled_flex_attention(packed, torch):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     ids = collators.for_flex_attention(packed[0])["document_ids"].to("cuda")

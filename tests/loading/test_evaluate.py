@@ -11,21 +11,24 @@ from longcrawl.errors import LoaderError
 from longcrawl.loading import Rectangle
 from longcrawl.loading.evaluate import per_position_loss
 
-torch = pytest.importorskip("torch")
 IDS = 20
 
 
-class Seen(torch.nn.Module):
-    """Predicts ids by how often they were in the text so far, this one included."""
+@pytest.fixture
+def model(torch):
+    """Return a model that predicts ids by how often they were in the text so far, this one included."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor(1.0))
-        self.dropout = torch.nn.Dropout(0.9)
+    class Seen(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor(1.0))
+            self.dropout = torch.nn.Dropout(0.9)
 
-    def forward(self, text):
-        counts = torch.nn.functional.one_hot(text, IDS).cumsum(1).float()
-        return self.dropout(self.weight * torch.log(counts + 0.1))
+        def forward(self, text):
+            counts = torch.nn.functional.one_hot(text, IDS).cumsum(1).float()
+            return self.dropout(self.weight * torch.log(counts + 0.1))
+
+    return Seen()
 
 
 @pytest.fixture
@@ -38,8 +41,8 @@ def rectangle(tmp_path):
     return Rectangle(tmp_path, batch_size=5, context_length=32, pad_token=IDS - 1)
 
 
-def test_losses_are_those_of_a_plain_computation(rectangle):
-    model = Seen().train()
+def test_losses_are_those_of_a_plain_computation(rectangle, model, torch):
+    model.train()
     found = per_position_loss(model, rectangle)
     assert model.training
     assert rectangle.position == 0
@@ -59,8 +62,9 @@ def test_losses_are_those_of_a_plain_computation(rectangle):
         per_position_loss(lambda text: text, rectangle)
 
 
-def test_a_loss_that_is_no_number_is_none_of_the_mean(rectangle):
-    model, logits = Seen().eval(), []
+def test_a_loss_that_is_no_number_is_none_of_the_mean(rectangle, model, torch):
+    model.eval()
+    logits = []
 
     def diverged(text):
         logits.append(model(text).index_fill(1, torch.arange(8, 16), float("nan")))
@@ -76,20 +80,20 @@ def test_a_loss_that_is_no_number_is_none_of_the_mean(rectangle):
         per_position_loss(model, [])
 
 
-def test_what_is_masked_does_not_count(tmp_path):
+def test_what_is_masked_does_not_count(tmp_path, model):
     tokens = pa.array([list(range(16))] * 4, pa.list_(pa.uint16()))
     flags = [[column != 3 for column in range(16)]] * 4
     crawl = lc.Crawl(Dataset(pa.table({"id": list("abcd"), "tokens": tokens, "loss_mask": flags})))
     crawl.to_rectangle(tmp_path / "out", context_length=16, end_of_text=IDS - 1)
-    found = per_position_loss(Seen(), Rectangle(tmp_path / "out", batch_size=2))
+    found = per_position_loss(model, Rectangle(tmp_path / "out", batch_size=2))
     assert found.targets.tolist() == [0 if column == 3 else 4 for column in range(16)]
     assert np.isnan(found.loss[3])
     assert not np.isnan([found.mean, *found.binned(4)[1]]).any()
 
 
-def test_a_plot_has_the_means_of_groups(rectangle):
+def test_a_plot_has_the_means_of_groups(rectangle, model):
     pytest.importorskip("matplotlib")
-    found = per_position_loss(Seen(), rectangle, batches=2)
+    found = per_position_loss(model, rectangle, batches=2)
     axes = found.plot(bins=6, label="a model")
     borders, losses = found.binned(6)
     assert (borders[0], borders[-1]) == (0, 32)

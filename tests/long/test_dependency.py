@@ -16,7 +16,7 @@ from longcrawl.errors import RunError, StageError
 from longcrawl.run import job
 from longcrawl.text import models
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("torch")
 
 GAIN = {"long_context": 16, "short_context": 6}
 WIDE = {"long_context": 64, "short_context": 32}
@@ -64,6 +64,8 @@ def texts(*sizes):
 
 def plain_losses(model, ids, size):
     """Return the loss of each token but the first, each with a pass of its own over what its window has before it."""
+    import torch
+
     losses = []
     for at in range(1, len(ids)):
         start = 0
@@ -121,6 +123,8 @@ def test_gain_by_position_is_the_mean_over_documents(folder):
 
 def perplexity(model, ids, behind=()):
     """Return the perplexity of all but the first of some ids behind others."""
+    import torch
+
     with torch.inference_mode():
         logits = model(torch.tensor([*behind, *ids])[None]).logits[0, len(behind) : -1].double()
     return float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).exp())
@@ -176,6 +180,8 @@ def test_dependency_score_draws_segments_and_pairs_by_seed_and_document(folder, 
 
 
 def plain_attention(model, ids, span, initial, near, stride, first):
+    import torch
+
     with torch.inference_mode():
         weights = model(torch.tensor(ids)[None], output_attentions=True).attentions
     count, scores = len(ids) // span, []
@@ -225,7 +231,7 @@ def test_attention_of_a_sliding_window_is_the_models(tmp_path, tiny_models):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
-def test_scores_do_not_depend_on_other_documents_order_or_threads(folder, name):
+def test_scores_do_not_depend_on_other_documents_order_or_threads(folder, name, torch):
     stage = STAGES[name](folder / "gpt2")
     documents = texts(40, 64, 200, 33, 64, 90, 2)
     together = stage.measures(documents).to_pylist()
@@ -281,7 +287,7 @@ def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, num_pr
         assert len(kept) == 5
 
 
-def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, monkeypatch):
+def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, monkeypatch, torch):
     """A process that has used one forks none that can; here it is a file with the processes that asked for it."""
     (tmp_path / "gpu").mkdir()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 TRAINING = {"05_feeds", "09_long_context"}
@@ -102,6 +101,8 @@ def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
     """With ``LONGCRAWL_NOTEBOOKS=write`` the outputs of the cells are stored in the notebook."""
+    from nbclient import NotebookClient
+
     needs(path)
     for name in ("LONGCRAWL_RELEASE", "LONGCRAWL_TOKENIZER", "LONGCRAWL_DATA", "HF_TOKEN", "MPLBACKEND"):
         monkeypatch.delenv(name, raising=False)

@@ -15,7 +15,7 @@ import longcrawl as lc
 from longcrawl.errors import RecipeError, StageError
 from longcrawl.run.recipe import load_recipe
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("torch")
 
 TEXTS = ["one", "two words", "the boat came back", "", "é船", "x" * 90, "a " * 700, "two words", "the boat came bacK"]
 NAMES = {"id2label": {0: "Low", 1: "Middle", 2: "High"}, "label2id": {"Low": 0, "Middle": 1, "High": 2}}
@@ -66,7 +66,7 @@ def test_scores_equal_those_of_a_pipeline(saved, name):
 
 
 @pytest.fixture(scope="module")
-def deberta():
+def deberta(torch):
     """Return a random DeBERTa of two layers, which knows no attention but its own."""
     from transformers import DebertaV2Config, DebertaV2Model
 
@@ -77,7 +77,7 @@ def deberta():
     return DebertaV2Model(config).eval()
 
 
-def test_classifiers_as_nemo_curator_saves_them_have_their_scores(deberta, tiny_models, tmp_path):
+def test_classifiers_as_nemo_curator_saves_them_have_their_scores(deberta, tiny_models, tmp_path, torch):
     from safetensors.torch import save_file
 
     head = torch.nn.Linear(16, 3)

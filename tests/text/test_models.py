@@ -16,8 +16,7 @@ from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
 from longcrawl.text.models import has_gpu, load_model, name_model
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_a_folder_is_loaded_in_evaluation_mode_once_until_its_files_change(folde
     assert not np.array_equal(loaded.each([row], last)[0], other.each([row], last)[0])
 
 
-def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder):
+def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder, torch):
     loaded = load_model(str(folder), "causal", "cpu")
     rows = rows_of(7, 30, 7, 1, 7, 30, 64, 7)
     with torch.inference_mode():
@@ -72,7 +71,7 @@ def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder):
             np.testing.assert_allclose(found, expected, atol=1e-5 if decimals is None else 6e-5)
 
 
-def test_a_cpu_is_asked_without_a_question_to_cuda(folder, monkeypatch):
+def test_a_cpu_is_asked_without_a_question_to_cuda(folder, monkeypatch, torch):
     """The question whether a stream is captured takes CUDA into use, and no worker could be forked that uses a GPU."""
     asked = []
 
@@ -89,7 +88,7 @@ def test_a_cpu_is_asked_without_a_question_to_cuda(folder, monkeypatch):
     assert asked  # else this test asks nothing
 
 
-def test_only_a_stage_that_asks_a_gpu_learns_as_a_task(folder, monkeypatch):
+def test_only_a_stage_that_asks_a_gpu_learns_as_a_task(folder, monkeypatch, torch):
     stages = [lc.long.InformationGain(str(folder), device=device) for device in ("auto", "cuda", "cpu")]
     stages.append(lc.text.SequenceClassifier(str(folder)))
     for gpus, found in ((0, [False] * 4), (1, [True, True, False, True])):
@@ -98,7 +97,7 @@ def test_only_a_stage_that_asks_a_gpu_learns_as_a_task(folder, monkeypatch):
     assert not lc.text.GopherQuality().uses_gpu
 
 
-def test_a_gpu_that_cannot_be_used_or_is_full_is_one_sentence(folder, monkeypatch):
+def test_a_gpu_that_cannot_be_used_or_is_full_is_one_sentence(folder, monkeypatch, torch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     def refuse():
@@ -145,7 +144,7 @@ print(others)
     assert ran.stdout.strip() == "0"
 
 
-def test_a_value_where_rounding_turns_is_that_of_its_row_alone(folder):
+def test_a_value_where_rounding_turns_is_that_of_its_row_alone(folder, torch):
     """Batches answer a little otherwise here, by less than the tolerance."""
     loaded, asked = load_model(str(folder), "causal", "cpu"), []
     values = {3: 0.123449, 9: 0.5, 100: -2.0}
@@ -169,7 +168,7 @@ def test_texts_become_ids_without_special_tokens_unless_asked(folder):
     assert [len(ids) for ids in loaded.token_ids(["abcdef", "a"], most=3)] == [3, 1]
 
 
-def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch, tiny_models):
+def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch, tiny_models, torch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     named = [Named(tiny_models.tiny(seed=seed)) for seed in (0, 0, 1)]
     for each in named:
@@ -210,6 +209,8 @@ def test_the_first_call_names_the_folder_of_later_ones_and_another_tokenizer_ano
 
 
 def test_a_tokenizer_of_bytes_needs_no_file(tmp_path, tiny_models):
+    import transformers
+
     model, _ = tiny_models.tiny(vocab_size=384)
     for each in (model, transformers.ByT5Tokenizer()):
         each.save_pretrained(tmp_path)
@@ -218,6 +219,8 @@ def test_a_tokenizer_of_bytes_needs_no_file(tmp_path, tiny_models):
 
 
 def test_a_model_that_counts_on_from_padding_takes_fewer_tokens(tmp_path, tiny_models):
+    import transformers
+
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     config = transformers.RobertaConfig(vocab_size=257, max_position_embeddings=34, **sizes)
     for each in (transformers.RobertaForSequenceClassification(config), tiny_models.tiny()[1]):
@@ -286,6 +289,8 @@ def damage_tokenizer(folder, _):
 
 
 def pickled_weights(folder, tiny_models):
+    import torch
+
     (folder / "model.safetensors").unlink()
     torch.save(tiny_models.tiny()[0].state_dict(), folder / "pytorch_model.bin")
 
@@ -329,8 +334,9 @@ def test_a_model_that_is_nowhere_is_one_sentence(tmp_path):
         load_model("nobody/nothing", "causal")
 
 
-@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_one_sentence(folder):
+    if has_gpu():
+        pytest.skip("there is a GPU")
     with pytest.raises(StageError, match=r"^no GPU is available for the model .*: set device to 'cpu' or 'auto'$"):
         load_model(str(folder), "causal", "cuda").each(rows_of(3), last)
 

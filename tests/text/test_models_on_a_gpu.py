@@ -10,11 +10,9 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.models import has_gpu, load_model
+from longcrawl.text.models import load_model
 
-torch = pytest.importorskip("torch")
-if not has_gpu():
-    pytest.skip("no GPU here", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("gpu")
 
 STAGES = {
     "information_gain": {"long_context": 256, "short_context": 64},
@@ -108,7 +106,7 @@ def test_a_run_of_two_processes_has_the_files_of_one(name, device, folder, recip
     assert found[0] == found[1]
 
 
-def test_workers_of_a_process_that_has_used_the_gpu_say_so(folder, recipe, tmp_path):
+def test_workers_of_a_process_that_has_used_the_gpu_say_so(folder, recipe, tmp_path, torch):
     torch.cuda.init()
     load_model(str(folder), "causal").each([np.arange(9)], lambda model, ids: model(ids).logits[:, -1])
     with pytest.raises(StageError, match=r"cannot use cuda \(Cannot re-initialize CUDA in forked.*num_proc to 1"):
@@ -119,7 +117,7 @@ def test_workers_of_a_process_that_has_used_the_gpu_say_so(folder, recipe, tmp_p
         )
 
 
-def test_rows_that_do_not_fit_into_the_gpu_are_one_sentence(folder):
+def test_rows_that_do_not_fit_into_the_gpu_are_one_sentence(folder, torch):
     loaded = load_model(str(folder), "causal", "cuda")
     rows = [np.arange(257).repeat(2)[:512]] * 64
     torch.cuda.empty_cache()
