@@ -81,6 +81,7 @@ FORKING = (
 LARGE = (
     "test_crawl.py",
     "core/test_batches.py",
+    "repository/test_train_gpt.py",
     "run/test_inputs.py",
     "workflows/test_object_stores.py",
     "workflows/test_places.py",
