@@ -80,8 +80,9 @@ FORKING = (
 
 LARGE = (
     "test_crawl.py",
+    "cli/test_make.py",
     "core/test_batches.py",
-    "repository/test_train_gpt.py",
+    "publish/hub/test_documents.py",
     "run/test_inputs.py",
     "workflows/test_object_stores.py",
     "workflows/test_places.py",

@@ -57,7 +57,7 @@ def recipes(folder: Path, files: Sequence[str] = ()) -> list[Path]:
     texts = {"builder": "text", "data_files": list(named[:-1]), "id_field": "id", "on_bad_files": "skip"}
     pages = {"builder": "warc", "data_files": [named[-1]], "on_bad_files": "skip"}
     made, stages = [], [{"min_chars": {"n": 40}}, "exact_documents"]
-    for source, before in ((texts, []), (pages, ["extract_text"])):
+    for source, before in ((texts, []), (pages, [{"extract_text": {"engine": "blocks"}}])):
         made.append(folder / f"{source['builder']}.yaml")
         spec = {"longcrawl": 1, "name": "divided", "source": source, "outputs": {"parquet": {}}}
         spec["stages"] = [*before, *stages]

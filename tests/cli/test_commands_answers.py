@@ -180,8 +180,8 @@ finally:
 """
 
 
-SMALL = ["verify texts", "stages"]
-MORE = ["funnel texts", "why texts d1", "sources", "outputs"]
+SMALL = ["verify texts"]
+MORE = ["stages", "funnel texts", "why texts d1", "sources", "outputs"]
 
 
 @pytest.mark.parametrize("verb", [*SMALL, *(pytest.param(verb, marks=pytest.mark.slow) for verb in MORE)])

@@ -396,14 +396,14 @@ def real_documents(real_data, name="short"):
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("step", [100, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("unit", ["word", pytest.param("token", marks=pytest.mark.slow)])
-def test_signatures_of_real_text_equal_those_of_datasketch(real_data, unit, step):
-    texts = [document["text"] for document in real_documents(real_data)][::step]
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["word", "token"])
+def test_signatures_of_real_text_equal_those_of_datasketch(real_data, unit):
+    texts = [document["text"] for document in real_documents(real_data)][::20]
     stage = MinHash(bands=14, rows=8, unit=unit, tokenizer=str(real_data / "gpt2-tokenizer.json"))
     for text, ours in zip(texts, stage.to_datasketch(texts), strict=True):
         assert ours == datasketch_of(stage, text)
-    assert len(texts) > 5000 // step
+    assert len(texts) > 250
 
 
 @pytest.mark.slow

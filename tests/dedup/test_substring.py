@@ -172,7 +172,7 @@ def test_spans_of_real_text_equal_those_of_a_suffix_array(real_tokens, tmp_path,
     assert [(offsets[d] + start, offsets[d] + stop) for d, start, stop in found] == list(map(tuple, expected.tolist()))
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [[[0] * 30], [[1, 2, 3] * 20, [3, 1, 2] * 20], [], [[]], [[5] * 3, [5] * 4]])
 def test_the_suffix_arrays_equal_a_dictionary_too(documents):
     for length in (1, 3, 8):

@@ -75,6 +75,7 @@ def test_a_small_gpt_is_a_folder_that_stages_take(small_gpt, tmp_path):
     assert small_gpt.is_left_out({"id": "a"}) == small_gpt.is_left_out({"id": "b", "family": "a"})
 
 
+@pytest.mark.slow
 def test_the_first_weights_of_a_small_gpt_copy_from_far(small_gpt):
     """At any distance, as the head that looks back has no positions; random weights copy nothing."""
     import torch

@@ -87,9 +87,22 @@ def help_with(stages: list[tuple[str, dict[str, object]]], folder: Path) -> "sub
     return helper
 
 
-def test_the_helper_compiles_and_skips_what_it_cannot_apply(tmp_path):
-    with help_with([("min_words", {"n": 2}), ("decontaminate", {"against": ["not-there.txt"]})], tmp_path) as helper:
-        assert helper.wait() == 0
+HELP = """
+import os, runpy, sys
+import numba
+numba.config.CACHE_DIR = sys.argv[1]
+read, write = os.pipe()
+os.dup2(read, 0)
+os.write(write, sys.argv[2].encode() + b"\\n")
+runpy.run_module("longcrawl.run.compile_ahead", run_name="__main__")
+"""
+"""The helper in a process that has imported all, with the pipe of a run that goes on."""
+
+
+def test_the_helper_compiles_and_skips_what_it_cannot_apply(tmp_path, python):
+    stages = [("min_words", {"n": 2}), ("decontaminate", {"against": ["not-there.txt"]})]
+    done = python(HELP, tmp_path / "kernels", json.dumps({"folder": str(tmp_path), "stages": stages}))
+    assert done.returncode == 0, done.stderr
     assert [file.suffix for file in sorted((tmp_path / "kernels").rglob("*.nb?"))] == [".nbc", ".nbi"]
 
 
