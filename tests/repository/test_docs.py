@@ -142,13 +142,9 @@ def test_the_readme_has_at_most_120_lines():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page[5:-3], marks=() if page == "docs/extend.md" else pytest.mark.slow)
-        for page in PAGES
-        if page != "docs/publish.md" and blocks(page)
-    ],
+    "page", [pytest.param(page, id=page[5:-3]) for page in PAGES if page != "docs/publish.md" and blocks(page)]
 )
 def test_every_block_of_a_page_runs(page, run_page):
     present, how = NEEDS.get(page, (True, ""))
