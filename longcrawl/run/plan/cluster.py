@@ -19,7 +19,18 @@ from longcrawl.core.stages import SpanSurvey, Stage
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.errors import RunError
-from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, amount, duration, exact, interval, size, what_narrows
+from longcrawl.run.plan.estimates import (
+    LARGER,
+    Estimate,
+    Plan,
+    PlanRow,
+    amount,
+    duration,
+    exact,
+    interval,
+    size,
+    what_narrows,
+)
 from longcrawl.run.plan.run_plan import DOCUMENTS, PARTS, ScaledUp, sample_recipe, scale_up
 from longcrawl.run.recipe import Recipe
 
@@ -96,6 +107,8 @@ class ClusterPlan(Tabular):
     """Number of times that tasks go over all files: once, and once more after each stage that needs all of them."""
     tasks: int = 0
     """Number of tasks that go over all files: one for each file, or for each section of a large one."""
+    larger: str = LARGER
+    """Change that makes the sample larger."""
 
     @property
     def requests(self) -> float:
@@ -180,8 +193,8 @@ class ClusterPlan(Tabular):
         else:
             yield f"output: {interval(self.written, size)}"
         yield f"disk at its fullest: {interval(self.disk, size)}; in an object store {amount(self.requests)} requests"
-        figures = {"core-hours": self.core_hours, "output": self.written, "disk": self.disk}
-        yield from what_narrows(figures, [row.documents for row in self.rows if row.documents is not None])
+        figures = {"core-hours": self.core_hours, "shuffled": self.shuffled, "output": self.written, "disk": self.disk}
+        yield from what_narrows(figures, [row.documents for row in self.rows if row.documents is not None], self.larger)
         yield f"decides: {name}, {percent(share)} of the wall hours"
 
 
@@ -226,7 +239,10 @@ def plan_cluster(
     scaled = scale_up(chosen, among, seed, copies="as_sampled", parts=drawn)
     there = {"files": among.files, "cores": cores, "tasks": among.tasks}
     made = extrapolate(scaled, chosen, **there, engine=engine, longest=among.longest)
-    return replace(made, read=among.input_bytes, input_files=among.input_files)
+    larger = LARGER
+    if files and len(sample.read) == sample.parts:
+        larger = f"more --documents, and a source of more than {counted(sample.parts, 'file')}"
+    return replace(made, read=among.input_bytes, input_files=among.input_files, larger=larger)
 
 
 def extrapolate(
@@ -266,7 +282,7 @@ def extrapolate(
 def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
     """Return a stage's cost, replacing the work done once for all parts by the exchanges it is assumed to make."""
     left = ((row.seconds.value, waited.value), (row.seconds.low, waited.low), (row.seconds.high, waited.high))
-    spread, (took, sent) = Estimate(*(max(one - other, 0.0) for one, other in left)), _rows(before.documents)
+    spread, (took, sent) = _around(*(max(one - other, 0.0) for one, other in left)), _rows(before.documents)
     plain = ClusterRow(row.stage, row.documents, spread)
     if isinstance(stage, NearDuplicates):
         return _near_duplicates(plain, stage.curve.bands, before.documents, parts)
@@ -290,7 +306,7 @@ def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) ->
     keys = came.scaled(float(bands))
     took = _times(keys, "band_seconds") + _times(came, "choice_seconds")
     sent = _times(keys, "band_bytes") + _times(removed, "choice_bytes")
-    edges = Estimate(keys.value * CONSTANTS["edges"], removed.low, keys.high)
+    edges = _around(keys.value * CONSTANTS["edges"], removed.low, keys.high)
     forest, label = came.scaled(1 / parts), CONSTANTS["label_bytes"]
     ends = forest.value, forest.low, forest.high
     labels = Estimate(*(each * label * (1 if each < FEW_LABELS else 2) for each in ends))
@@ -328,6 +344,11 @@ def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
 
 def _times(amount: Estimate, constant: str) -> Estimate:
     return amount.scaled(CONSTANTS[constant])
+
+
+def _around(value: float, low: float, high: float) -> Estimate:
+    """Return an estimate whose ends are computed apart, and moved to the value if they are on its other side."""
+    return Estimate(value, min(low, value), max(high, value))
 
 
 def _sum(estimates: Iterable[Estimate]) -> Estimate:

@@ -55,6 +55,8 @@ By the rule of three, a kind of part that is not in a sample of n is fewer than 
 """
 _WIDE = 4.0
 """Ratio of the ends of an interval from which a plan advises a larger sample."""
+LARGER = "more --parts and --documents"
+"""Change that makes a sample larger, unless it has all files of the source."""
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
 BEGINNING = 8 << 20
@@ -796,11 +798,13 @@ def _words(plan: Plan) -> Iterator[str]:
     yield from what_narrows(figures, [row.documents for row in plan.rows])
 
 
-def what_narrows(figures: Mapping[str, Estimate | None], documents: Iterable[Estimate]) -> Iterator[str]:
+def what_narrows(
+    figures: Mapping[str, Estimate | None], documents: Iterable[Estimate], larger: str = LARGER
+) -> Iterator[str]:
     """Yield a sentence about figures with a wide interval, unless the numbers of ``documents`` are all known."""
     wide = [name for name, each in figures.items() if each is not None and each.high > _WIDE * max(each.low, 1e-9)]
     if wide and any(each.low < each.high for each in documents):
-        yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): more --parts and --documents"
+        yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): {larger}"
 
 
 def interval(estimate: Estimate, show: Callable[[float], str]) -> str:

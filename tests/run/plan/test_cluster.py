@@ -199,6 +199,20 @@ def test_buckets_are_laid_out_by_one_task():
     assert only(extrapolate(scaled(recipe, *figures), recipe, files=10, cores=10).rows[3].memory) == 100e9
 
 
+@pytest.mark.parametrize("bands", [1, 14, 450])
+def test_ends_of_intervals_are_in_order(bands):
+    recipe = recipe_of("exact_documents", {"min_hash": {"bands": bands, "rows": 8}})
+    made = scaled(recipe, (MILLION, 1.0, 0.0), (MILLION, 60.0, 0.0), (MILLION / 2, 60.0, 0.0), (MILLION / 2, 1.0, 0.0))
+    # Most of the time was waited for, and the upper end of that is further from its value.
+    waited = {label: Estimate(50.0, 30.0, 120.0) for label in made.waited}
+    plan = extrapolate(made._replace(waited=waited), recipe, files=1000, cores=100)
+    for row in plan.rows:
+        for each in (row.seconds, row.alone, row.shuffled, row.memory, *filter(None, [row.documents])):
+            assert each.low <= each.value <= each.high, row
+    for each in (plan.core_hours, plan.wall_hours, plan.spread, plan.shuffled):
+        assert each.low <= each.value <= each.high
+
+
 def test_cores_without_a_file_do_not_count():
     recipe = recipe_of(source={"builder": "text", "data_dir": "texts"})  # whose ids are unique
     made = extrapolate(scaled(recipe, (MILLION, 1000.0, 0.0), (MILLION, 0.0, 0.0)), recipe, files=10, cores=40)

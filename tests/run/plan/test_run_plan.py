@@ -117,7 +117,11 @@ def test_a_larger_sample_is_advised_only_if_it_can_narrow_an_interval(recipe):
     whole = lc.plan_cluster(recipe, cores=2)
     assert whole.core_hours.high > 4 * whole.core_hours.low  # by what starts a run
     assert advice not in str(whole)
-    assert advice in str(lc.plan_cluster(recipe, cores=2, parts=2, documents=20))
+    some = str(lc.plan_cluster(recipe, cores=2, parts=2, documents=20))
+    assert advice in some
+    assert "): more --parts and --documents\n" in some
+    # There are four files, and figures of more differ by more than a larger sample of them can show.
+    assert "more --documents, and a source of more than 4 files" in str(lc.plan_cluster(recipe, cores=2, files=90_000))
 
 
 def test_a_changed_plan_and_one_without_a_seal_are_rejected(recipe, tmp_path):
