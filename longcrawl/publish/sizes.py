@@ -18,6 +18,8 @@ def verify_sizes(folder: Path) -> Verification:
         FormatError: there is no run and no output.
         RunError: the run is not finished.
     """
+    if not folder.exists():
+        raise FormatError(f"there is no file or folder {folder}: check the path")
     name, described = (MANIFEST, read_manifest(folder)) if holds_run(folder) else _description(folder)
     if not is_sealed(folder / name, described):
         return Verification(str(folder), "the description by itself", (f"{name} {CHANGED}",))

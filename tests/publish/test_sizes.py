@@ -74,3 +74,9 @@ def test_shards_alone_have_no_sizes(run, tmp_path):
 def test_a_question_to_a_manifest_imports_no_arrays(run, command):
     arguments = [str(run) if each == "RUN" else each for each in command]
     subprocess.run([sys.executable, "-c", LOADED, *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("settings", [{"check": "sizes"}, {}])
+def test_a_path_with_nothing_there_is_one_sentence(tmp_path, settings):
+    with pytest.raises(FormatError, match="there is no file or folder .*nope: check the path"):
+        lc.verify(tmp_path / "nope", **settings)
