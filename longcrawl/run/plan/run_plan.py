@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -581,10 +581,17 @@ class Line:
     slope: float
     noise: float
     """Relative distance from the line when half of the documents were written."""
+    least: float = inf
+    """Lowest cost of any number of documents if the fixed part is not known."""
 
     @classmethod
     def through(cls, one: Point, half: Point, whole: Point) -> "Line":
-        """Return the line through the points of one document, or none, and of all; ``half`` determines the noise."""
+        """Return the line through the points of one document, or none, and of all; ``half`` determines the noise.
+
+        The cost of a single document may be fixed or not: the line then is the highest, with no fixed part.
+        """
+        if whole[0] <= one[0]:
+            return cls(0.0, whole[1] / max(whole[0], 1.0), 0.0, whole[1])
         slope = max((whole[1] - one[1]) / max(whole[0] - one[0], 1.0), 0.0)
         fixed = max(one[1] - slope * one[0], 0.0)
         expected = fixed + slope * half[0]
@@ -593,7 +600,7 @@ class Line:
     def at(self, amount: Estimate) -> Estimate:
         """Return the cost for a number of tokens or documents."""
         value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
-        return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
+        return Estimate(value, min(low, self.least), high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
 
 
 def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[Line, Line, Line, float]:

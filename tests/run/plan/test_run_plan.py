@@ -112,6 +112,18 @@ def test_a_plan_of_one_document_counts_in_the_singular(recipe):
     assert "2 of 3 cores have nothing to read: use 1 core\n" in shown
 
 
+@pytest.mark.parametrize("tokens", [1.0, 300.0])
+@pytest.mark.parametrize("times", [1, 10, 5000])
+def test_what_one_document_takes_is_not_what_all_take(tokens, times):
+    one = (tokens, 5e4)
+    all_of_them = run_plan.Line.through(one, one, one).at(estimates.exact(times * tokens))
+    assert 5e4 in all_of_them  # all of it may be fixed
+    assert 5e4 * times in all_of_them  # or nothing
+    more = run_plan.Line.through(one, one, (2 * tokens, 6e4)).at(estimates.exact((1 + times) * tokens))
+    assert more.value == pytest.approx(5e4 + 1e4 * times)
+    assert more.low > 0.9 * more.value
+
+
 def test_a_larger_sample_is_advised_only_if_it_can_narrow_an_interval(recipe):
     advice = "a larger sample narrows the wide intervals (core-hours"
     whole = lc.plan_cluster(recipe, cores=2)
