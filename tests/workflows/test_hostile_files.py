@@ -113,7 +113,7 @@ def test_ids_are_limited_before_arrays_are_made_of_them(tmp_path, tokenizer):
     """An id of four billion would make arrays of as many entries."""
     changed = set_in(tokenizer, "model.vocab.a", 4_000_000_000)
     (tmp_path / "tokenizer.json").write_text(json.dumps(changed))
-    with pytest.raises(TokenizerError, match=r"has the id 4,000,000,000, ids end at 16,777,215"):
+    with pytest.raises(TokenizerError, match=r"has the id 4,000,000,000, but ids end at 16,777,215"):
         load_encoder(str(tmp_path))
 
 

@@ -228,7 +228,7 @@ def test_a_crawl_checks_the_ids_of_results(files, tmp_path):
     documents = {"id": names, "content": [files[name] for name in names]}
     lines = [{"id": name, "page": page, "text": "Read. " * 99} for name, page in (("mixed", 2), ("elsewhere", 1))]
     results.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]))
-    with pytest.warns(UserWarning, match=r"extract_pdf: join has texts of 2 documents, and 1 of these .* 'elsewhere'"):
+    with pytest.warns(UserWarning, match=r"extract_pdf: join has texts of 2 documents, but 1 of these .* 'elsewhere'"):
         crawl = lc.Crawl(documents) | lc.text.ExtractPdf(join=(str(results),))
     assert "mixed" in crawl.data["id"][:]
     results.write_text(json.dumps(lines[1]))
