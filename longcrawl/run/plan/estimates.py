@@ -59,6 +59,8 @@ LARGER = "more --parts and --documents"
 """Change that makes a sample larger, unless it has all files of the source."""
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
+OUTSIZED = 2.0
+"""How many times as large as all parts that were read a part is, if its documents may be of another kind."""
 BEGINNING = 8 << 20
 """Bytes that are read of a large compressed file."""
 FILES = 200
@@ -122,6 +124,8 @@ class Drawn:
     """Sum of the document sizes in each part that was read: float64 [parts]."""
     squares: float
     """Sum of the squares of the sizes of all parts."""
+    outsized: float = 0.0
+    """Size of the parts that were not read and are more than ``OUTSIZED`` times as large as each that was."""
 
     @property
     def looked_at(self) -> float:
@@ -166,7 +170,8 @@ def _over_parts(totals: Doubles, variances: Doubles, drawn: Drawn, seen: float) 
     between, unseen = _between(totals, drawn)
     within = sqrt(float(variances.sum()) / drawn.looked_at * drawn.parts / max(len(totals), 1))
     error = inf if between == inf else sqrt(between**2 + (CONFIDENT * within) ** 2)
-    return Estimate(value, max(value - error, seen), max(value + error + unseen, seen))
+    unlike = value * drawn.outsized / drawn.size
+    return Estimate(value, max(value - error - unlike, seen), max(value + error + max(unseen, unlike), seen))
 
 
 def _between(totals: Doubles, drawn: Drawn) -> tuple[float, float]:
@@ -263,6 +268,8 @@ class Sample:
     """Core seconds before the first documents arrived, for imports and compilation."""
     squares: float
     """Sum of the squares of the sizes of all parts."""
+    outsized: float
+    """Size of the parts that were not read and are more than ``OUTSIZED`` times as large as each that was."""
     source: Source
     whole: tuple[tuple[Part, int], ...]
     """Each part of the source before large files are divided, and its size."""
@@ -290,7 +297,8 @@ class Sample:
                 f"--files {files} needs a sample of 2 files, but the source has {self.parts}: add more files"
             )
         share = files / self.parts
-        return replace(self, parts=files, size=self.size * share, squares=self.squares * share, times=share)
+        size, squares, outsized = self.size * share, self.squares * share, self.outsized * share
+        return replace(self, parts=files, size=size, squares=squares, outsized=outsized, times=share)
 
     @property
     def input_bytes(self) -> Estimate | None:
@@ -350,6 +358,7 @@ class Sample:
             np.array([part.documents for part in read], np.float64),
             np.array([part.document_size for part in read], np.float64),
             self.squares,
+            self.outsized,
         )
 
 
@@ -384,7 +393,8 @@ def draw_sample(
         if not choices.is_read(number):
             read.append(_read(source, choices, number, share, seed))
     read.sort(key=lambda part: part.number)
-    totals = choices.count, choices.bytes, tuple(read), clock.seconds["start"], choices.squares
+    outsized = choices.larger_than(OUTSIZED * max(part.size for part in read))
+    totals = choices.count, choices.bytes, tuple(read), clock.seconds["start"], choices.squares, outsized
     return Sample(*totals, source, tuple(zip(parts, choices.sizes, strict=True)))
 
 
@@ -406,8 +416,8 @@ class _Choices:
         """Bytes that were read of compressed files, by name of their parts; 0 until then."""
         self._out_of_reach = 0
         """Number of sections of compressed files after the first."""
-        self.squares = 0.0
-        """Sum of the squares of the bytes of all choices and of what is out of reach."""
+        self._pieces: list[tuple[int, int]] = []
+        """Bytes of each part, and the number of choices in it, with those out of reach."""
         for part, size in zip(parts, self.sizes, strict=True):
             numbers: Sequence[int | None] = [None]
             if large == "sections" and is_large(source, part, size):
@@ -416,7 +426,7 @@ class _Choices:
                 elif len(parts) > 1:
                     numbers, self._beginnings[part.name] = [0], 0.0
                     self._out_of_reach += ceil(size / BEGINNING) - 1
-            self.squares += size**2 / (ceil(size / BEGINNING) if part.name in self._beginnings else len(numbers))
+            self._pieces.append((size, ceil(size / BEGINNING) if part.name in self._beginnings else len(numbers)))
             self._places += [(part, size, number) for number in numbers]
         self._divided: dict[str, list[Part]] = {}
         self._folder = tempfile.TemporaryDirectory()
@@ -425,6 +435,15 @@ class _Choices:
     def bytes(self) -> float:
         """The bytes of all parts, or their number if bytes are unknown."""
         return float(sum(self.sizes))
+
+    @property
+    def squares(self) -> float:
+        """Sum of the squares of the bytes of all choices and of what is out of reach."""
+        return sum(size**2 / count for size, count in self._pieces)
+
+    def larger_than(self, most: float) -> float:
+        """Return the bytes of the parts whose choices have more than ``most`` bytes each."""
+        return float(sum(size for size, count in self._pieces if size / count > most))
 
     @property
     def count(self) -> int:

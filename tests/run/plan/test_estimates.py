@@ -84,6 +84,19 @@ def test_a_few_large_parts_are_allowed_for(made, known_bytes):
     assert sum(truth in each for each in seen) >= LEAST_INSIDE * len(seen)
 
 
+def test_a_part_that_is_larger_than_all_that_were_read_may_have_few_documents():
+    made = [np.full(300, 100) for _ in range(11)] + [np.full(3, 80_000)]
+    truth, are_left_out = sum(map(len, made)), []
+    for seed in range(8):
+        sample = _sampled(made, 2, 600, seed, known_bytes=True)
+        found = estimate_parts(sample.drawn.documents.tolist(), sample.drawn)
+        assert found.low <= truth <= found.high
+        are_left_out.append(all(part.number != len(made) - 1 for part in sample.read))
+        if are_left_out[-1]:  # nothing that was read is like the rest
+            assert found.low < found.value < found.high
+    assert any(are_left_out)
+
+
 @pytest.mark.slow
 def test_rare_removals_that_the_sample_has_not_are_allowed_for():
     made = [np.full(600, 1000)]
