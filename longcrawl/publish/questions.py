@@ -75,7 +75,7 @@ def holds_arrays(folder: Path) -> bool:
 def check_exists(path: Path) -> None:
     """Raise FormatError if a path does not exist."""
     if not path.exists():
-        raise FormatError(f"there is no file or folder {path}: check the path")
+        raise FormatError(f"no file or folder {path}: check the path")
 
 
 def check_whole(output: Path, result: Result) -> None:

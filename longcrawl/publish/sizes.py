@@ -19,7 +19,7 @@ def verify_sizes(folder: Path) -> Verification:
         RunError: the run is not finished.
     """
     if not folder.exists():
-        raise FormatError(f"there is no file or folder {folder}: check the path")
+        raise FormatError(f"no file or folder {folder}: check the path")
     name, described = (MANIFEST, read_manifest(folder)) if holds_run(folder) else _description(folder)
     if not is_sealed(folder / name, described):
         return Verification(str(folder), "the description by itself", (f"{name} {CHANGED}",))

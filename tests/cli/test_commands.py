@@ -279,9 +279,9 @@ def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
         ("funnel of nothing", r"RunError: no folder .*/nowhere: name that of a run, which .*\n"),
         ("no recipe", r"RecipeError: unknown recipe 'longcrawl65'; known: .*longcrawl64, .*\n"),
         ("inspect no row", r"FormatError: .*\n"),
-        ("verify nothing", r"FormatError: there is no file or folder .*/nowhere: check the path\n"),
-        ("inspect nothing", r"FormatError: there is no file or folder .*/nowhere: check the path\n"),
-        ("trace nothing", r"FormatError: there is no file or folder .*/nowhere: check the path\n"),
+        ("verify nothing", r"FormatError: no file or folder .*/nowhere: check the path\n"),
+        ("inspect nothing", r"FormatError: no file or folder .*/nowhere: check the path\n"),
+        ("trace nothing", r"FormatError: no file or folder .*/nowhere: check the path\n"),
         (
             "text and path",
             r"LongCrawlError: inspect takes the PATH of a run or rectangle, .* or a text: .* --text FILE.*\n",

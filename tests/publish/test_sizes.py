@@ -78,5 +78,5 @@ def test_a_question_to_a_manifest_imports_no_arrays(run, command):
 
 @pytest.mark.parametrize("settings", [{"check": "sizes"}, {}])
 def test_a_path_with_nothing_there_is_one_sentence(tmp_path, settings):
-    with pytest.raises(FormatError, match="there is no file or folder .*nope: check the path"):
+    with pytest.raises(FormatError, match="no file or folder .*nope: check the path"):
         lc.verify(tmp_path / "nope", **settings)

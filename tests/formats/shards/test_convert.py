@@ -310,7 +310,7 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
         f"{tmp_path}/in/sub/b.bin has id 770",
     ]
     said = sentence_of(FormatError, lc.verify, tmp_path / "no.bin", "nanogpt")
-    assert said == f"there is no file or folder {tmp_path / 'no.bin'}: check the path"
+    assert said == f"no file or folder {tmp_path / 'no.bin'}: check the path"
     crawl = lc.Crawl(Dataset.from_dict({"tokens": [[1]]}))
     crawl.to_gpt_simple(tmp_path / "output", end_of_text=END)
     assert "records its contents: remove vocabulary_size" in sentence_of(
