@@ -3,15 +3,15 @@ r"""Tokens per second of training on a GPU, with each feed and without loading a
     python benchmarks/training_step.py [--layers 12] [--width 768] [--steps 60] [--turns 3] [--feeds Packed Windows]
 
 A transformer (bfloat16, `torch.compile`, fused AdamW; by default 124 million parameters) trains on steps of 65,536
-tokens. In each turn every feed has three runs of so many steps. "fixed" trains on batches that are on the GPU already,
-one of each shape, in the feed's order of shapes. "feed" iterates over the feed in the training process; "loader" over
-``feed.dataloader(num_workers=2, pin_memory=True)``, from its first batch on. "alone" is the feed without training.
+tokens. In each turn every feed has three runs of so many steps: "fixed" trains on one batch that is on the GPU already,
+"feed" iterates over the feed in the training process, and "loader" over ``feed.dataloader(num_workers=2,
+pin_memory=True)``, from its first batch on. "alone" is the feed without training.
 Rates are medians over the turns, by the clock; the spread is the largest over the smallest.
 
-FlexAttention keeps documents of ``Packed``, ``ComposedBatches`` and ``Jsonl`` apart, with ``for_flex_attention`` and
-``document_mask``; attention is causal otherwise. Rows have 2,048 tokens, those of ``Rectangle`` 16,384, those of
-``ComposedBatches`` between the two. Tokens are random, but ``Jsonl`` tokenises made-up words. The last line is the
-least rate of training with a feed, by the faster of both ways, over that with fixed batches.
+FlexAttention keeps documents of ``Packed`` and ``Jsonl`` apart, with ``for_flex_attention`` and ``document_mask``;
+attention is causal otherwise. Rows have 2,048 tokens, those of ``Rectangle`` 16,384. Tokens are random, but ``Jsonl``
+tokenises made-up words. The last line is the least rate of training with a feed, by the faster of both ways, over that
+with fixed batches.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle, islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ STEP_TOKENS = 1 << 16
 LENGTH = 2048
 ROWS = STEP_TOKENS // LENGTH
 CONTEXT = 16_384
-CAPACITIES = (2048, 4096, 8192, 16384)
 DOCUMENTS = 30_000
 LONG_DOCUMENTS = 128
 CHARACTERS = 80_000_000
@@ -61,9 +60,8 @@ def write_inputs(folder: Path) -> None:
     """Write shards, bucketed samples, a rectangle, JSON lines and a tokenizer."""
     from tokenizers import ByteLevelBPETokenizer
 
-    sizes = lengths(DOCUMENTS, np.random.default_rng(0), 200_000)
-    documents(np.minimum(sizes, LENGTH - 1)).to_gpt_simple(folder / "shards", end_of_text=END)
-    documents(sizes).write("composed", folder / "composed", end_of_text=END, capacities=CAPACITIES)
+    sizes = lengths(DOCUMENTS, np.random.default_rng(0), LENGTH - 1)
+    documents(sizes).to_gpt_simple(folder / "shards", end_of_text=END)
     long = documents(np.full(LONG_DOCUMENTS, STEP_TOKENS))
     long.to_rectangle(folder / "rectangle.zarr", context_length=STEP_TOKENS, end_of_text=END)
     write_lines(None, folder / "lines.jsonl", CHARACTERS)
@@ -82,8 +80,6 @@ def open_feed(name: str, folder: Path) -> Any:
         case "Rectangle":
             rectangle = folder / "rectangle.zarr"
             return lc.loading.Rectangle(rectangle, batch_size=STEP_TOKENS // CONTEXT, context_length=CONTEXT)
-        case "ComposedBatches":
-            return lc.loading.ComposedBatches(folder / "composed", STEP_TOKENS)
         case _:
             tokenizer = str(folder / "tokenizer.json")
             return lc.loading.Jsonl(folder / "lines.jsonl", tokenizer, max_length=LENGTH, batch_size=ROWS)
@@ -218,11 +214,8 @@ def rate(batches: Iterator[Batch], steps: int, use: Callable[[Batch], object]) -
 
 def measure(name: str, folder: Path, step: Step, steps: int, turns: int) -> float:
     """Print the rates of a feed; return that of training with it over that with fixed batches."""
-    shapes = [collate(batch) for batch in islice(forever(lambda: open_feed(name, folder)), steps + 3)]
-    fixed = {batch["input_ids"].shape: to_gpu(batch) for batch in shapes}
-    order = [fixed[batch["input_ids"].shape] for batch in shapes]
-    for batch in fixed.values():
-        step(batch)  # compiles
+    fixed = to_gpu(collate(next(iter(open_feed(name, folder)))))
+    step(fixed)  # compiles
 
     def fed() -> Iterator[Batch]:
         return map(collate, forever(lambda: open_feed(name, folder)))
@@ -236,7 +229,7 @@ def measure(name: str, folder: Path, step: Step, steps: int, turns: int) -> floa
 
     rates: dict[str, list[float]] = {"fixed": [], "feed": [], "loader": [], "alone": []}
     for _ in range(turns):
-        rates["fixed"].append(rate(cycle(order), steps, step))
+        rates["fixed"].append(rate(repeat(fixed), steps, step))
         rates["feed"].append(rate(fed(), steps, lambda batch: step(to_gpu(pinned(batch)))))
         rates["loader"].append(rate(loaded(), steps, lambda batch: step(to_gpu(batch))))
         rates["alone"].append(rate(fed(), steps, lambda _: None))
