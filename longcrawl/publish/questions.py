@@ -34,6 +34,7 @@ from longcrawl.errors import (
 from longcrawl.io.files import bring, bring_folder, given_url, name_of
 from longcrawl.io.stored_tables import DAMAGED, chosen_rows
 from longcrawl.io.structured import check_unchanged
+from longcrawl.publish.sizes import check_exists
 from longcrawl.run.manifest import (
     MANIFEST,
     emptied_funnel,
@@ -70,12 +71,6 @@ def holds_arrays(folder: Path) -> bool:
         return False  # a cache of Levanter
     metadata = ("zarr.json", ".zgroup", ".zarray")
     return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
-
-
-def check_exists(path: Path) -> None:
-    """Raise FormatError if a path does not exist."""
-    if not path.exists():
-        raise FormatError(f"no file or folder {path}: check the path")
 
 
 def check_whole(output: Path, result: Result) -> None:

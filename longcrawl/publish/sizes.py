@@ -11,6 +11,12 @@ from longcrawl.run.manifest import MANIFEST, holds_run, read_manifest
 CHANGED = "has been changed: the SHA-256 that it records differs"
 
 
+def check_exists(path: Path) -> None:
+    """Raise FormatError if a path does not exist."""
+    if not path.exists():
+        raise FormatError(f"no file or folder {path}: check the path")
+
+
 def verify_sizes(folder: Path) -> Verification:
     """Compare the sizes of local files with those that the manifest of a run, or the description of an output, records.
 
@@ -18,8 +24,7 @@ def verify_sizes(folder: Path) -> Verification:
         FormatError: there is no run and no output.
         RunError: the run is not finished.
     """
-    if not folder.exists():
-        raise FormatError(f"no file or folder {folder}: check the path")
+    check_exists(folder)
     name, described = (MANIFEST, read_manifest(folder)) if holds_run(folder) else _description(folder)
     if not is_sealed(folder / name, described):
         return Verification(str(folder), "the description by itself", (f"{name} {CHANGED}",))

@@ -15,7 +15,8 @@ from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.io.structured import fields_set, load_json
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 from longcrawl.loading.feed import Feed, Origin
-from longcrawl.publish.questions import check_exists, find_result, holds_arrays
+from longcrawl.publish.questions import find_result, holds_arrays
+from longcrawl.publish.sizes import check_exists
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url
 

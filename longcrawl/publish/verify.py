@@ -14,8 +14,8 @@ from longcrawl.io.file_systems import ask, fetch, file_system_of, sizes_of
 from longcrawl.io.files import BLOCK
 from longcrawl.io.structured import Verification, is_sealed, verify_files
 from longcrawl.publish.hub import client
-from longcrawl.publish.questions import check_exists, check_whole, find_result, holds_arrays
-from longcrawl.publish.sizes import CHANGED, by_sizes, verify_sizes
+from longcrawl.publish.questions import check_whole, find_result, holds_arrays
+from longcrawl.publish.sizes import CHANGED, by_sizes, check_exists, verify_sizes
 from longcrawl.run.manifest import MANIFEST, read_manifest
 from longcrawl.urls import BUCKETS, DATASETS, is_url
 
