@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from _measures import best
-from _needed import runs_spark
+from _needed import lacks
 from _recipe_run import COMPILER, START, WORKERS, has_cores, last_end
 from recipes import INPUTS, Inputs, run
 
@@ -305,7 +305,7 @@ def measure(recipe: str, inputs: Inputs, options: argparse.Namespace, machine_co
         f"{one['wall'] / two['wall']:.2f} by wall ({ceiling:.2f} by two runs beside each other)"
     )
     print(f"  beyond equal shares: {shown(alone.remainders(sizes[-1], Counter(two['path']), 2))}", flush=True)
-    if runs_spark() and options.spark:
+    if options.spark and not lacks("PySpark and Java", "java", packages=["pyspark"]):
         masters = [f"local-cluster[{count},1,{SPARK_MEGABYTES}]" for count in (1, 2)]
         runs = [run(recipe, inputs.settings(recipe, sizes[-1]), master, machine_code) for master in masters]
         walls = [float(each["wall"]) for each in runs]
