@@ -57,7 +57,7 @@ def documents(sizes: Any) -> lc.Crawl:
 
 
 def write_inputs(folder: Path) -> None:
-    """Write shards, bucketed samples, a rectangle, JSON lines and a tokenizer."""
+    """Write shards, a rectangle, JSON lines and a tokenizer."""
     from tokenizers import ByteLevelBPETokenizer
 
     sizes = lengths(DOCUMENTS, np.random.default_rng(0), LENGTH - 1)
@@ -89,7 +89,7 @@ FEEDS = ("Packed", "Windows", "Rectangle", "Jsonl")
 
 
 def collate(batch: Batch) -> Batch:
-    """Return the tensors that a step needs; a collator of a loader, too."""
+    """Return the tensors that a step needs; loaders call this in their workers."""
     if "doc_ids" in batch:
         return lc.loading.collators.for_flex_attention(batch)
     made = lc.loading.collators.for_transformers(batch)

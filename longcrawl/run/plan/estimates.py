@@ -60,7 +60,7 @@ LARGER = "more --parts and --documents"
 TYPICAL = 3000.0
 """Length in characters below which documents are almost equally likely to be drawn; above, it is about proportional."""
 OUTSIZED = 2.0
-"""How many times as large as all parts that were read a part is, if its documents may be of another kind."""
+"""Multiple of the largest part that was read; unread parts beyond it may have documents of another kind."""
 BEGINNING = 8 << 20
 """Bytes that are read of a large compressed file."""
 FILES = 200
@@ -125,7 +125,7 @@ class Drawn:
     squares: float
     """Sum of the squares of the sizes of all parts."""
     outsized: float = 0.0
-    """Size of the parts that were not read and are more than ``OUTSIZED`` times as large as each that was."""
+    """Size of the unread parts that are more than ``OUTSIZED`` times as large as the largest that was read."""
 
     @property
     def looked_at(self) -> float:
@@ -269,7 +269,7 @@ class Sample:
     squares: float
     """Sum of the squares of the sizes of all parts."""
     outsized: float
-    """Size of the parts that were not read and are more than ``OUTSIZED`` times as large as each that was."""
+    """Size of the unread parts that are more than ``OUTSIZED`` times as large as the largest that was read."""
     source: Source
     whole: tuple[tuple[Part, int], ...]
     """Each part of the source before large files are divided, and its size."""
@@ -820,7 +820,7 @@ def _words(plan: Plan) -> Iterator[str]:
 def what_narrows(
     figures: Mapping[str, Estimate | None], documents: Iterable[Estimate], larger: str = LARGER
 ) -> Iterator[str]:
-    """Yield a sentence about figures with a wide interval, unless the numbers of ``documents`` are all known."""
+    """Yield advice about figures with wide intervals, unless the numbers of ``documents`` are all exact."""
     wide = [name for name, each in figures.items() if each is not None and each.high > _WIDE * max(each.low, 1e-9)]
     if wide and any(each.low < each.high for each in documents):
         yield f"a larger sample narrows the wide intervals ({', '.join(wide)}): {larger}"
