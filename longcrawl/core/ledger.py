@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.batches import forget_pages
@@ -36,6 +35,7 @@ from longcrawl.io.files import remove, whole_file
 from longcrawl.io.stored_tables import DAMAGED, chosen_rows, scan_tables, table_writer
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as pads
     from datasets import Dataset
 
 
@@ -113,7 +113,7 @@ def count_edits(places: pa.Table) -> EditCounts | None:
     return EditCounts(documents, places["unit"][0].as_py(), dict(sorted(rules.items())))
 
 
-def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
+def find_edits(edits: "pads.Dataset", document: str) -> tuple[TextEdit, ...]:
     """Return the edits of one document, stage by stage, each with another place of the same text if known."""
     rows = chosen_rows(edits, pc.field("id") == document).to_pylist()
     found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
@@ -129,7 +129,7 @@ def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
     )
 
 
-def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
+def repeated_spans(edits: "pads.Dataset", most: int) -> list[RepeatedSpan]:
     """Return the ``most`` spans with the most repeats, most first; none if the ledger exceeds ``MOST_COUNTED`` rows."""
     if edits.count_rows() > MOST_COUNTED:
         return []
@@ -146,7 +146,7 @@ def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
     ]
 
 
-def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str, int], tuple[int, int]]:
+def _places_of(edits: "pads.Dataset", documents: set[str]) -> dict[tuple[str, str, int], tuple[int, int]]:
     """Return start and end of the spans of some documents, by stage, document and number."""
     if not documents:
         return {}
@@ -298,7 +298,7 @@ class Contamination(Tabular):
         )
 
 
-def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> Contamination:
+def count_contamination(edits: "pads.Dataset", looked_for: Sequence[str] = ()) -> Contamination:
     """Count the passages of evaluation items in an edit ledger; ``looked_for`` are notes on the evaluation sets."""
     of_items = pc.field("also_id").is_valid() & pc.field("also_span").is_null()
     rows = edits.to_table(["stage", "id", "start", "end", "also_id"], filter=of_items)
@@ -401,7 +401,7 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
 
 
-def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
+def find_reason(ledger: "pads.Dataset", stages: Sequence[str], document: str) -> Reason | None:
     """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed."""
     rows = chosen_rows(ledger, pc.field("id") == document).to_pylist()
     found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
@@ -413,7 +413,7 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
     return follow(ledger, stages, [Reason(**found[0], copies=copies)])[0]
 
 
-def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
+def follow(ledger: "pads.Dataset", stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
     """Add to each reason the later removal of the document it names, and so on; ``stages`` are all labels in order."""
     named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
     if not named:
@@ -432,7 +432,7 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
 
 
 @contextmanager
-def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
+def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator["pads.Dataset"]:
     """Open the directory of a ledger as one dataset, without tables if nothing was removed; LedgerError if damaged."""
     with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
         yield scan_tables(sorted(folder.glob("*.parquet")), schema)
@@ -597,7 +597,7 @@ class Clusters:
         return f"<p><b>{html.escape(self.summary())}</b></p><ol>{items}</ol>{note}"
 
 
-def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
+def find_clusters(ledger: "pads.Dataset", stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
     """Find the largest clusters of duplicates, of one ``stage`` or of all ``stages``, their labels in order.
 
     A document kept by one of these stages and removed as a duplicate by a later one joins the cluster of the later one.

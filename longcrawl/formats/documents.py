@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import yaml
 
@@ -34,6 +33,9 @@ from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
 from longcrawl.io.structured import Verification
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
 
 DESCRIPTION, README = "parquet.json", "README.md"
 VERSION = 1
@@ -338,7 +340,7 @@ class ParquetResult(outputs.Result):
             changes.changed.append(README)
         return changes.finish(DESCRIPTION, gone, proof)
 
-    def ids(self, folder: Path) -> pads.FileSystemDataset:
+    def ids(self, folder: Path) -> "pads.FileSystemDataset":
         """Return a dataset of all parquet files."""
         return scan_tables(sorted(folder.rglob("*.parquet")))
 
