@@ -45,6 +45,7 @@ SHOWN = 0.05
 FILES = 2
 """Files of text for each time the input."""
 _PROSE = re.compile(rb">([^<>{}]{60,})<")
+_LENGTH = re.compile(rb"(?m)^(Content-Length: )(\d+)")
 _URI, _DIGEST = re.compile(rb"(?m)^(WARC-Target-URI: \S+)"), re.compile(rb"(?m)^WARC-(Block|Payload)-Digest: .*\r\n")
 
 
@@ -138,17 +139,26 @@ def records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def copied_record(head: bytes, block: bytes, copy: int) -> bytes:
-    """Return a record with another id and URL, and words of its page in another order."""
+    """Return a record with another id and URL, and words of its page in another order, or a comment after its PDF."""
     head = _URI.sub(rb"\1?copy=%d" % copy, _DIGEST.sub(b"", head)).replace(b"<urn:uuid:", b"<urn:uuid:%d" % copy)
+    if b"%PDF-" in block:
+        comment = b"\n%% copy %d\n" % copy
+        head, block = (_LENGTH.sub(lambda found: longer(found, len(comment)), each, count=1) for each in (head, block))
+        return head + block + comment
     return head + _PROSE.sub(
         lambda found: b">" + moved(found[1].decode("latin-1"), copy).encode("latin-1") + b"<", block
     )
 
 
-def copy_archives(data: Path, folder: Path, size: int) -> None:
+def longer(found: re.Match[bytes], by: int) -> bytes:
+    """Return a header of a length that is so many bytes longer."""
+    return found[1] + b"%d" % (int(found[2]) + by)
+
+
+def copy_archives(data: Path, folder: Path, size: int, files: str = "warc/pages-*.warc.gz") -> None:
     folder.mkdir(parents=True)
     for copy in range(size):
-        for file in sorted((data / "warc").glob("pages-*.warc.gz")):
+        for file in sorted(data.glob(files)):
             found = records(gzip.decompress(file.read_bytes()))
             whole = (copied_record(head, block, copy) if copy else head + block for head, block in found)
             members = (gzip.compress(record + b"\r\n\r\n", 5) for record in whole)
@@ -160,6 +170,8 @@ MADE: dict[str, Callable[[Path, int], Path]] = {
     "release": lambda folder, size: write_release(folder, size, 100),
     "archives": lambda folder, size: write_archives(folder, FILES * size, 50),
 }
+MADE["pdfs"] = MADE["archives"]
+"""Web pages, since no PDFs are made up: ``finepdfs`` then reads those."""
 INPUTS = {
     "quickstart": "",
     "longcrawl64": "release",
@@ -172,9 +184,10 @@ INPUTS = {
     "refinedweb-blocks": "archives",
     "refinedweb-multilingual": "archives",
     "longmino": "texts",
+    "finepdfs": "pdfs",
 }
-"""Input of each recipe; ``pdf.py`` has the cost of PDFs, for ``finepdfs``."""
-TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",), "release": ("tokenize",), "": ()}
+"""Input of each recipe."""
+TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",), "release": ("tokenize",)}
 
 
 class Inputs:
@@ -183,7 +196,8 @@ class Inputs:
     def __init__(self, data: Path | None, folder: Path, together: int = 1, more: Sequence[str] = ()) -> None:
         self.data, self.folder, self.more = data, folder, more
         release = partial(copy_release, together=together)
-        self.copies = {"texts": copy_texts, "release": release, "archives": copy_archives}
+        pdfs = partial(copy_archives, files="pdf/*.warc.gz")
+        self.copies = {"texts": copy_texts, "release": release, "archives": copy_archives, "pdfs": pdfs}
         self.tokenizer = folder / "tokenizer.json" if data is None else data / "gpt2-tokenizer.json"
         if data is None:
             train_tokenizer(self.tokenizer)
@@ -203,7 +217,7 @@ class Inputs:
         own = [each for each in small if self.data is None and "TOKENIZER" not in each and "data_dir" not in each]
         reads = [
             f"source.data_dir={place}",
-            *(f"stages.{name}.tokenizer={self.tokenizer}" for name in TOKENIZERS[kind]),
+            *(f"stages.{name}.tokenizer={self.tokenizer}" for name in TOKENIZERS.get(kind, ())),
         ]
         return [*reads, *own, *self.more]
 
