@@ -31,7 +31,7 @@ from longcrawl.text import identify, mojibake, rpv2
 from longcrawl.text import languages as _language_codes
 from longcrawl.text.extract import stage, structured_data
 from longcrawl.text.gopher import pages
-from longcrawl.text.pdf import clusters, lines, paragraphs, rescue, right_to_left, running_lines, tables, words
+from longcrawl.text.pdf import lines, paragraphs, rescue, right_to_left, running_lines, tables, words
 from longcrawl.text.refinedweb import url_filter
 
 ROOT = Path(__file__).parents[2]
@@ -330,7 +330,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
             repeated(*(PDF_BYTES if module is rescue else LINES)),
         )
         for module, use in (
-            *((each, search) for each in (clusters, lines, rescue, right_to_left, words)),
+            *((each, search) for each in (lines, rescue, right_to_left, words)),
             *((each, match_whole) for each in (running_lines, tables)),
         )
         for name, pattern in vars(module).items()

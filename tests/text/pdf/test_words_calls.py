@@ -6,7 +6,7 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from longcrawl.text.pdf.calls import addresses, bulk, pointer
+from longcrawl.text.pdf.words import addresses, bulk, pointer
 
 
 def test_bulk_calls_return_what_plain_calls_do(make_pdf, paragraph):
