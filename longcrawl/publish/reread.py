@@ -40,7 +40,7 @@ from longcrawl.text.refinedweb.url_filter import count_hits
 from longcrawl.urls import is_url
 
 if TYPE_CHECKING:
-    from longcrawl.text.extract.explain import PageExplanation
+    from longcrawl.text.extract.blocks import PageExplanation
 
 HTML = "html"
 EXTRACT = "extract_text"

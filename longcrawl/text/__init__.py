@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from longcrawl.text.c4 import C4Quality
     from longcrawl.text.classifiers import FastTextClassifier, SequenceClassifier
     from longcrawl.text.explain import Explanation, explain
-    from longcrawl.text.extract.explain import PageExplanation, explain_page
+    from longcrawl.text.extract.blocks import PageExplanation, explain_page
     from longcrawl.text.extract.stage import ExtractText, format_text
     from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords, SignalRules
     from longcrawl.text.fit import FittedThresholds, fit_thresholds

@@ -17,7 +17,7 @@ from longcrawl.core.stages import Check, Stage, column, label_stages
 from longcrawl.errors import StageError, as_lines, one_line
 
 if TYPE_CHECKING:
-    from longcrawl.text.extract.explain import PageExplanation
+    from longcrawl.text.extract.blocks import PageExplanation
 
 Span = tuple[int, int]  # start and end of a place, in characters
 

@@ -19,8 +19,7 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import check_not_masked, given_texts, valid_texts
-from longcrawl.text.extract.blocks import MODEL, Style, extract_blocks, load_model
-from longcrawl.text.extract.explain import PageExplanation, explain_page
+from longcrawl.text.extract.blocks import MODEL, PageExplanation, Style, explain_page, extract_blocks, load_model
 from longcrawl.text.extract.pool import Extracted, WorkerSettings, check_limits, extract_pages
 from longcrawl.text.extract.structured_data import NEARLY_EMPTY, Metadata, fill_in, read_metadata
 
