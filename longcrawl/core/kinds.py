@@ -81,14 +81,14 @@ OUTPUTS = {
 }
 RESULTS = {
     "composed": "longcrawl.formats.buckets.facts:ComposedResult",
-    "datatrove": "longcrawl.formats.shards.facts:DatatroveResult",
-    "gpt-simple": "longcrawl.formats.shards.facts:GptSimpleResult",
-    "levanter": "longcrawl.formats.shards.facts:LevanterResult",
-    "litdata": "longcrawl.formats.shards.facts:LitdataResult",
-    "mds": "longcrawl.formats.shards.facts:MdsResult",
-    "megatron": "longcrawl.formats.shards.facts:MegatronResult",
-    "nanogpt": "longcrawl.formats.shards.facts:NanoGptResult",
-    "olmo-core": "longcrawl.formats.shards.facts:OlmoCoreResult",
+    "datatrove": "longcrawl.formats.shards.write:DatatroveResult",
+    "gpt-simple": "longcrawl.formats.shards.write:GptSimpleResult",
+    "levanter": "longcrawl.formats.shards.write:LevanterResult",
+    "litdata": "longcrawl.formats.shards.write:LitdataResult",
+    "mds": "longcrawl.formats.shards.write:MdsResult",
+    "megatron": "longcrawl.formats.shards.write:MegatronResult",
+    "nanogpt": "longcrawl.formats.shards.write:NanoGptResult",
+    "olmo-core": "longcrawl.formats.shards.write:OlmoCoreResult",
     "parquet": "longcrawl.formats.documents:ParquetResult",
     "rectangle": "longcrawl.formats.rectangle.write:RectangleResult",
 }

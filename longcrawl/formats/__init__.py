@@ -13,27 +13,25 @@ if TYPE_CHECKING:
     from longcrawl.formats.shards import datatrove, gpt_simple, levanter, litdata, mds, megatron, nanogpt, olmo_core
     from longcrawl.formats.shards import parquet as token_parquet
     from longcrawl.formats.shards.convert import Conversion
-    from longcrawl.formats.shards.facts import (
-        DatatroveResult,
-        GptSimpleResult,
-        LevanterResult,
-        LitdataResult,
-        MdsResult,
-        MegatronResult,
-        NanoGptResult,
-        OlmoCoreResult,
-    )
     from longcrawl.formats.shards.shard import Documents, TokenShard
     from longcrawl.formats.shards.spec import open_shard, verify_shard
     from longcrawl.formats.shards.write import (
         DatatroveOutput,
+        DatatroveResult,
         GptSimpleOutput,
+        GptSimpleResult,
         LevanterOutput,
+        LevanterResult,
         LitdataOutput,
+        LitdataResult,
         MdsOutput,
+        MdsResult,
         MegatronOutput,
+        MegatronResult,
         NanoGptOutput,
+        NanoGptResult,
         OlmoCoreOutput,
+        OlmoCoreResult,
     )
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Results of token shards: one for each output, and what they tell."""
 
 from longcrawl.core.outputs import RESULTS
-from longcrawl.formats.shards.facts import ShardResult
+from longcrawl.formats.shards.write import ShardResult
 
 NAMES = ["gpt-simple", "datatrove", "levanter", "litdata", "mds", "megatron", "nanogpt", "olmo-core"]
 
