@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from longcrawl.urls import hide_secrets
 
@@ -192,6 +192,13 @@ class HubError(LongCrawlError):
 
 class LedgerError(LongCrawlError, LookupError):
     """The ledger cannot answer a question."""
+
+
+def check_word(name: str, value: Any, words: Any, error: type[LongCrawlError]) -> None:
+    """Raise ``error`` unless the value of an argument is one of ``words``, a ``Literal`` type or a tuple."""
+    known = words if isinstance(words, tuple) else get_args(words)
+    if value not in known:
+        raise error(f"{name} takes one of {', '.join(map(repr, known))}, got {quoted(value)}")
 
 
 @contextmanager

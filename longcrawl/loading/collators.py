@@ -11,12 +11,12 @@ documents attend to each other. So these batches have no mask, and ``"use_cache"
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import LoaderError, quoted
+from longcrawl.errors import LoaderError, check_word, quoted
 
 Batch = dict[str, Any]
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -51,7 +51,7 @@ def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Te
     ``cu_seq_lens_q`` and ``cu_seq_lens_k`` are int32 [pieces + 1], ``max_length_q`` and ``max_length_k`` int. With
     padding="drop" the number of tokens differs from batch to batch; "keep" makes each row's padding a piece.
     """
-    _check_word("padding", padding, Padding)
+    check_word("padding", padding, Padding, LoaderError)
     batch = _joined(batches)
     kept = np.ones(batch["input_ids"].shape, np.bool_) if padding == "keep" else ~_padded(batch)
     lengths = np.concatenate([_pieces(batch, row, padding) for row in range(len(kept))])
@@ -169,7 +169,7 @@ def context_columns(length: int, rank: int, size: int, layout: Layout = "zigzag"
     Raises:
         LoaderError: the row does not divide into equal chunks, or an argument has a wrong value.
     """
-    _check_word("layout", layout, Layout)
+    check_word("layout", layout, Layout, LoaderError)
     numbers: dict[str, Any] = {"rank": rank, "size": size}
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
@@ -304,14 +304,8 @@ def _pieces(batch: Batch, row: int, padding: Padding) -> npt.NDArray[np.int64]:
     return np.asarray(lengths[:kept], np.int64)
 
 
-def _check_word(name: str, value: Any, words: Any) -> None:
-    if value not in get_args(words):
-        known = " nor ".join(map(repr, get_args(words)))
-        raise LoaderError(f"{name} {quoted(value)} is neither {known}: choose one")
-
-
 def _as_tensors(arrays: Mapping[str, npt.NDArray[Any]], tensors: Tensors) -> dict[str, Any]:
-    _check_word("tensors", tensors, Tensors)
+    check_word("tensors", tensors, Tensors, LoaderError)
     if tensors == "numpy":
         return dict(arrays)
     try:

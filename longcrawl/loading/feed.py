@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.registry import fields_html, short_repr
-from longcrawl.errors import CorruptionError, LoaderError, as_lines, quoted, unreadable, warn_user
+from longcrawl.errors import CorruptionError, LoaderError, as_lines, check_word, quoted, unreadable, warn_user
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.rectangle.spec import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple, levanter, olmo_core
@@ -1030,6 +1030,5 @@ class Feed(ABC):
         Raises:
             LoaderError: torch is not installed, or ``items`` has another value.
         """
-        if items not in get_args(Items):
-            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': choose one")
+        check_word("items", items, Items, LoaderError)
         return iterable_items(self, items)

@@ -22,12 +22,12 @@ from longcrawl.errors import (
     LongCrawlError,
     SourceError,
     StageError,
+    check_word,
     known_names,
     unreadable,
 )
 from longcrawl.formats.shards import levanter, litdata, nanogpt, olmo_core
 from longcrawl.formats.shards import parquet as token_parquet
-from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.io.files import given_url, match_files, unreachable, why_no_file
@@ -389,7 +389,7 @@ def compose(
     """
     chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)
     first = Beginnings()
-    check_word("terminate", terminate, Terminate)
+    check_word("terminate", terminate, Terminate, FormatError)
     if isinstance(documents, str | Path):
         check_recorded(documents, end_of_text)
         found = read_lengths(documents, tokenizer, text_field, end_of_text, first)

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core.outputs import RESULTS
-from longcrawl.errors import FormatError, LoaderError, TokenizerError, as_lines, listed, printable
+from longcrawl.errors import FormatError, LoaderError, TokenizerError, as_lines, check_word, listed, printable
 from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.io.structured import fields_set, load_json
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
@@ -91,8 +91,7 @@ def trace(
     Raises:
         LoaderError: the step, row or setting does not exist.
     """
-    if feed not in get_args(FeedName):
-        raise LoaderError(f"no feed {feed!r}: choose one of {', '.join(get_args(FeedName))}")
+    check_word("feed", feed, FeedName, LoaderError)
     opened = data if isinstance(data, Feed) else _open(str(data), feed, tokenizer, settings)
     if isinstance(data, Jsonl) and tokenizer not in (None, data.tokenizer):
         raise LoaderError(f"the feed tokenizes with {data.tokenizer}, not {tokenizer}: remove tokenizer")

@@ -6,10 +6,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from longcrawl.core.outputs import RESULTS, Result
-from longcrawl.errors import FormatError, HubError
+from longcrawl.errors import FormatError, HubError, check_word
 from longcrawl.io.file_systems import ask, fetch, file_system_of, sizes_of
 from longcrawl.io.files import BLOCK
 from longcrawl.io.structured import Verification, is_sealed, verify_files
@@ -47,8 +47,7 @@ def verify(
         HubError: the Hub cannot be reached, or does not show the URL's content.
         NotYetError: another server does not answer in time.
     """
-    if check not in get_args(Check):
-        raise FormatError(f"check must be 'contents' or 'sizes', got {check!r}")
+    check_word("check", check, Check, FormatError)
     if is_url(str(path)):
         if format is not None or settings:
             raise FormatError("token shards are only verified locally: give their local path, or remove the format")

@@ -18,7 +18,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from longcrawl import kernels
 from longcrawl.core.stages import Stage
-from longcrawl.errors import MOST_QUOTED, TokenizerError, reason_of, shortened, unreadable, warn_user
+from longcrawl.errors import MOST_QUOTED, TokenizerError, check_word, reason_of, shortened, unreadable, warn_user
 from longcrawl.io.files import content_digest, is_there, whole_file
 from longcrawl.io.structured import load_json
 from longcrawl.kernels.code_points import Arrays, cache_folder, kept_arrays, shipped_arrays
@@ -702,8 +702,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     Raises:
         TokenizerError: it is not a tokenizer, has no token ``end_of_text``, or is not one for ``engine``.
     """
-    if engine not in get_args(Engine):
-        raise TokenizerError(f"engine={engine!r} is not one of {', '.join(map(repr, get_args(Engine)))}")
+    check_word("engine", engine, Engine, TokenizerError)
     name = tokenizer_name(tokenizer)
     path = local_file(name) or _from_hub(name)
     status = path.stat()

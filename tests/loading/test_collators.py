@@ -316,13 +316,13 @@ def test_what_is_no_batch_is_refused():
     ],
 )
 def test_an_unknown_word_is_refused(batch, collate):
-    with pytest.raises(LoaderError, match="tensors 'jax' is neither 'torch' nor 'numpy': choose one"):
+    with pytest.raises(LoaderError, match="tensors takes one of 'torch', 'numpy', got 'jax'"):
         collate(batch, tensors="jax")
 
 
 @pytest.mark.parametrize("tensors", ["numpy", "torch"])
 def test_an_unknown_treatment_of_padding_is_refused(batch, tensors):
-    with pytest.raises(LoaderError, match="padding 'mask' is neither 'drop' nor 'keep': choose one"):
+    with pytest.raises(LoaderError, match="padding takes one of 'drop', 'keep', got 'mask'"):
         collators.for_flash_attention(batch, padding="mask", tensors=tensors)
 
 

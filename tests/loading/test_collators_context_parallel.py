@@ -218,7 +218,7 @@ def test_rectangles_keep_their_last_target(tmp_path):
         ((0, 0), "rank 0 of 0"),
         (("0", 2), "rank must be a whole number, got '0'"),
         ((0, 2.0), "size must be a whole number, got 2.0"),
-        ((0, 2, "striped"), "layout 'striped' is neither 'zigzag' nor 'contiguous': choose one"),
+        ((0, 2, "striped"), "layout takes one of 'zigzag', 'contiguous', got 'striped'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_cut_is_refused(folder, arguments, message):

@@ -440,7 +440,7 @@ def test_rows_are_those_of_the_batches_and_go_on_between_two_of_them(kind, folde
 def test_rows_are_of_one_rank_and_worker_and_not_of_batches(folder_of):
     torch = pytest.importorskip("torch")
     feed = open_feed("packed", folder_of("packed"))
-    with pytest.raises(LoaderError, match=r"iterable\('row'\) is neither 'batches' nor 'rows'"):
+    with pytest.raises(LoaderError, match="items takes one of 'batches', 'rows', got 'row'"):
         feed.iterable("row")
     with pytest.raises(LoaderError, match="this feed has world_size=2: open it without rank and world_size"):
         next(iter(open_feed("packed", folder_of("packed"), world_size=2).iterable("rows")))

@@ -65,7 +65,7 @@ def test_shards_alone_have_no_sizes(run, tmp_path):
         lc.verify(tmp_path, check="sizes")
     with pytest.raises(FormatError, match="remove the format"):
         lc.verify(run, "nanogpt", check="sizes")
-    with pytest.raises(FormatError, match="'contents' or 'sizes'"):
+    with pytest.raises(FormatError, match="check takes one of 'contents', 'sizes'"):
         lc.verify(run, check="names")
 
 

@@ -85,7 +85,7 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
         ("rectangle", {"step": 99}, "a pass has steps 0 to .*, not 99: check the feed's settings, or use step"),
         ("datatrove", {"step": 0}, "seq_len=2048"),
         ("composed", {"step": 0}, "tokens_per_step=65536"),
-        ("composed", {"step": 0, "feed": "none"}, "no feed 'none': choose one of "),
+        ("composed", {"step": 0, "feed": "none"}, "feed takes one of 'auto', "),
         ("gpt-simple", {"step": 0, "feed": "rectangle"}, "does not read .*, which is 'gpt-simple': remove --feed"),
     ],
 )

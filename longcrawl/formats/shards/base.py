@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from longcrawl.core import kinds
 from longcrawl.core.registry import Registry
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, check_word
 from longcrawl.formats.shards import writing
-from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path, stem_of
+from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, local_path, stem_of
 from longcrawl.io.block_checksums import BlockChecksums, read_checksums
 from longcrawl.io.files import write_text
 from longcrawl.io.structured import Verification
@@ -275,7 +275,7 @@ class ShardFormat(ABC):
     ) -> tuple[TokenShard, Iterator[str]]:
         """Return a shard whose sizes and headers are valid, and an iterator that finds problems in its content."""
         own = cls.settings("open", settings)
-        check_word("check", check, Check)
+        check_word("check", check, Check, FormatError)
         check_ids(end_of_text, vocabulary_size)
         files = cls.shard_files(path)
         stem = stem_of(files[0], cls.suffix)

@@ -11,12 +11,11 @@ import yaml
 
 from longcrawl.core.display import counted
 from longcrawl.core.outputs import RESULTS
-from longcrawl.errors import FormatError, as_lines, warn_user
+from longcrawl.errors import FormatError, as_lines, check_word, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
 from longcrawl.formats.shards.shard import (
     OVERLAP,
     Documents,
-    check_word,
     local_path,
     named_columns,
     shard_folder,
@@ -109,7 +108,7 @@ def convert(
             source records another ``end_of_text``, or something would be lost under "error".
         CorruptionError: a shard contradicts itself.
     """
-    check_word("on_loss", on_loss, OnLoss)
+    check_word("on_loss", on_loss, OnLoss, FormatError)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
     facts = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     around = {one: RESULTS.around(find_format(one, source_format).shard_files(one)[0]) for one, _ in pairs}

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, check_word
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
@@ -72,7 +72,7 @@ class Datatrove(ShardFormat):
     @classmethod
     def decode(cls, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
         """Memory-map tokens, ends and loss mask; ``token_size`` is bytes of a token, None to take it from the files."""
-        shard.check_word("token_size", token_size, (2, 4, None))
+        check_word("token_size", token_size, (2, 4, None), FormatError)
         file, loss, metadata, index = opening.files
         size = shard.file_bytes(file)
         entries = _read_index(index) if index.is_file() else None

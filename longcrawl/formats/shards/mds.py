@@ -38,7 +38,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, FormatError, unreadable
+from longcrawl.errors import CorruptionError, FormatError, check_word, unreadable
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import TOKENS, Documents
@@ -207,7 +207,7 @@ def _token_type(header: _Header, column: str, given: str | None, file: Path) -> 
     encoding = str(encodings[names.index(column)])
     name, _, rest = encoding.partition(":")
     kind = given if encoding == "bytes" else rest.partition(":")[0] if name == ARRAY else None
-    shard.check_word("encoding_type", given, (*TYPES, None))
+    check_word("encoding_type", given, (*TYPES, None), FormatError)
     if kind is None and encoding == "bytes":
         raise FormatError(
             f"{file} does not record the type of the tokens in {column!r}: set encoding_type, such as 'int64'"

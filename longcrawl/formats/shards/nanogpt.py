@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, check_word
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import Documents
@@ -72,9 +72,9 @@ class NanoGpt(ShardFormat):
         Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16. The end-of-text token is by
         default at the start of a document with the header of llm.c, and at its end without.
         """
-        shard.check_word("header", header, Header)
+        check_word("header", header, Header, FormatError)
         stream.place = ("start" if header == "llm.c" else "end") if place is None else place
-        shard.check_word("place", stream.place, Place)
+        check_word("place", stream.place, Place, FormatError)
         marks = _Marks(stream.end_of_text, stream.place)
         tokens = files.open(SUFFIX)
         tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
@@ -101,9 +101,9 @@ class NanoGpt(ShardFormat):
         By default the width of a token is that in the header, or 2, the first two numbers tell whether there is a
         header, and the end-of-text token is at the place of llm.c or nanoGPT.
         """
-        shard.check_word("token_size", token_size, (2, 4, None))
-        shard.check_word("header", header, ("auto", "none", "llm.c"))
-        shard.check_word("place", place, ("end", "start", None))
+        check_word("token_size", token_size, (2, 4, None), FormatError)
+        check_word("header", header, ("auto", "none", "llm.c"), FormatError)
+        check_word("place", place, ("end", "start", None), FormatError)
         (file,) = opening.files
         size = shard.file_bytes(file)
         # A changed header would be read as tokens. Finding the ends of documents reads all tokens.

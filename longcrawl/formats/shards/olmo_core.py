@@ -36,7 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, check_word
 from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import Documents
@@ -118,7 +118,7 @@ class OlmoCore(ShardFormat):
 
         Without rows, documents are found by their end-of-text token.
         """
-        shard.check_word("token_size", token_size, (2, 4, None))
+        check_word("token_size", token_size, (2, 4, None), FormatError)
         file, loss, index = opening.files
         size = shard.file_bytes(file)
         _check_header(file)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -297,13 +297,6 @@ def map_opened(file: IO[bytes], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 def named_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Describe columns of documents for messages; an empty tuple if there are none."""
     return (f"the column{'s' * (len(names) > 1)} {', '.join(names)}",) if names else ()
-
-
-def check_word(name: str, value: Any, words: Any) -> None:
-    """Raise FormatError unless a value is one of ``words``, which is a ``Literal`` type or a tuple."""
-    known = words if isinstance(words, tuple) else get_args(words)
-    if value not in known:
-        raise FormatError(f"{name} takes one of {', '.join(repr(word) for word in known)}, got {value!r}")
 
 
 def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:

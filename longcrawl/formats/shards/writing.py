@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import SORT_KEY, column, with_column
-from longcrawl.errors import FormatError, StageError, warn_user
+from longcrawl.errors import FormatError, StageError, check_word, warn_user
 from longcrawl.formats.order import copy_values
 from longcrawl.formats.shards.shard import (
     FOUND,
@@ -26,7 +26,6 @@ from longcrawl.formats.shards.shard import (
     TOKENS,
     Documents,
     check_ids,
-    check_word,
 )
 from longcrawl.io.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.io.files import checksum, partial_path, publish, remove, write_text
@@ -114,9 +113,9 @@ class DocumentStream:
 
     def __post_init__(self) -> None:
         check_ids(self.end_of_text, self.vocabulary_size)
-        check_word("dtype", self.dtype, TokenType)
+        check_word("dtype", self.dtype, TokenType, FormatError)
         if self.terminate is not None:
-            check_word("terminate", self.terminate, Terminate)
+            check_word("terminate", self.terminate, Terminate, FormatError)
         if self.terminate in ("missing", "always") and self.end_of_text is None:
             raise FormatError(
                 f"terminate {self.terminate!r} adds an end-of-text token, but none is set: set end_of_text=ID, or "
@@ -271,7 +270,7 @@ def check_overlaps(documents: Documents, first: int) -> None:
 def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_name: str) -> tuple[Loss, ...]:
     """Return the losses; under "error" raise FormatError if there are any, under "warn" warn of each."""
     if on_loss != NOTE:
-        check_word("on_loss", on_loss, OnLoss)
+        check_word("on_loss", on_loss, OnLoss, FormatError)
     if losses and on_loss == "error":
         lost = "; nor ".join(map(str, losses))
         raise FormatError(f"{format_name} cannot hold {lost}; to continue, set on_loss='warn' or add --on-loss warn")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from operator import itemgetter
 from pathlib import Path
-from typing import get_args
 
 from longcrawl.core.display import Column, Table, Tabular, counted, percent
 from longcrawl.core.kinds import EngineName
@@ -18,7 +17,7 @@ from longcrawl.core.outputs import Output, are_shuffled
 from longcrawl.core.stages import SpanSurvey, Stage
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
-from longcrawl.errors import RunError
+from longcrawl.errors import RunError, check_word
 from longcrawl.run.plan.estimates import (
     LARGER,
     Estimate,
@@ -228,8 +227,7 @@ def plan_cluster(
     Raises:
         RunError: ``cores`` or ``files`` is too small, the engine is unknown, or the sample has no documents.
     """
-    if engine not in get_args(EngineName):
-        raise RunError(f"unknown engine {engine!r}; known: {', '.join(get_args(EngineName))}")
+    check_word("engine", engine, EngineName, RunError)
     if cores < 1 or (files is not None and files < 1):
         given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
         raise RunError(f"--files and --cores must be 1 or more, got {given}")
