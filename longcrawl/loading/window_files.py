@@ -381,7 +381,7 @@ def _open_remote(path: str, token_size: int | None) -> _RemoteShard:
     index = f"{path}{datatrove.INDEX}"
     size, entries = sizes_of([path, index])
     if size is None:
-        raise FormatError(f"there is no file {path}; check the path")
+        raise FormatError(f"no file {path}: check the path")
     last = None
     if entries is not None:
         last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0

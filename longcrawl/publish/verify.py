@@ -183,7 +183,7 @@ class _Place:
 
 def _missing(root: str) -> str:
     if root.startswith(DATASETS):
-        return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
+        return f"{root} does not exist, or the Hub does not show it to you: check the name and `hf auth whoami`"
     return f"{root} is not the name of a dataset: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
 
 

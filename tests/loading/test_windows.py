@@ -358,7 +358,7 @@ def test_windows_of_a_server_that_stays_silent_or_lacks_a_file_are_one_sentence(
         with pytest.raises(NotYetError, match=r"cannot be fetched now \(ClientResponseError: 503.*same command"):
             Windows(paths, 6)
     for status in (404, 410):
-        with pytest.raises(FormatError, match=r"there is no file .*/a\.ds"):
+        with pytest.raises(FormatError, match=r"no file .*/a\.ds"):
             Windows([f"{web_server(tmp_path, before=[status] * 999)}/a.ds"], 6)
 
 
@@ -379,7 +379,7 @@ def test_remote_files_that_do_not_belong_together_are_refused(tmp_path):
         Windows("memory://broken", 4, "index", token_size=2)[0]
     with pytest.raises(FormatError, match="only .ds"):
         Windows("memory://broken/a.ds", 4, format="megatron")
-    with pytest.raises(FormatError, match="there is no file memory://broken/b.ds"):
+    with pytest.raises(FormatError, match="no file memory://broken/b.ds"):
         Windows(["memory://broken/b.ds"], 4)
 
 

@@ -238,7 +238,7 @@ def local_path(path: "str | Path") -> Path:
 def file_bytes(file: Path) -> int:
     """Return the size of a file; raise FormatError if there is none."""
     if not file.is_file():
-        raise FormatError(f"there is no file {file}; check the path")
+        raise FormatError(f"no file {file}: check the path")
     return file.stat().st_size
 
 

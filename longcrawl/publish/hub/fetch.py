@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from datasets.utils import tqdm
 
-from longcrawl.errors import CorruptionError, HubError, one_line, warn_user
+from longcrawl.errors import CorruptionError, HubError, check_word, one_line, warn_user
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.write import BAND, ORIGINS, Layout, lay_out, write_band
 from longcrawl.io.file_systems import fetch as fetch_bytes
@@ -150,8 +150,7 @@ def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | N
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as org/name")
     if split not in SPLITS:
         raise HubError(f"no split {split!r}: choose {' or '.join(SPLITS)}")
-    if zarr_format not in (2, 3):
-        raise HubError(f"there is no Zarr format {zarr_format}: choose 2 or 3")
+    check_word("zarr_format", zarr_format, (2, 3), HubError)
     for word, count in counts.items():
         if count is not None and count < 1:
             raise HubError(f"{word} is {count}: ask for 1 or more")

@@ -243,7 +243,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
         ("a.ds", "b", {}, "with one of datatrove, gpt-simple, levanter, litdata, mds, megatron, nanogpt, olmo-core"),
         ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
         ("a.ds", "a.ds", {}, "would overwrite the shard being read"),
-        ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),
+        ("no.ds", "b.bin", {"to": "megatron"}, "no file"),
         ("no.bin", "b.ds", {}, "no token shard"),
         ("a.ds", "b.bin", {"to": "megatron", "writing": {"header": "llm.c"}}, "megatron.write has no setting 'header'"),
         ("a.ds", "b.bin", {"to": "megatron", "reading": {"place": "end"}}, "datatrove.open has no setting 'place'"),

@@ -101,7 +101,7 @@ def test_a_last_end_that_is_negative_is_found_beside_an_empty_file(shard, senten
 
 def test_an_index_without_its_file_and_the_other_way_round_are_one_sentence(shard, sentence_of):
     shard.rename(shard.with_name("b.bin"))
-    assert "there is no file" in sentence_of(FormatError, gpt_simple.open, shard)
+    assert "no file" in sentence_of(FormatError, gpt_simple.open, shard)
     assert "b.idx" in sentence_of(FormatError, gpt_simple.open, shard.with_name("b.bin"))
 
 
