@@ -243,9 +243,9 @@ def no_documents(source: str) -> Iterator[None]:
         ) from empty
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str) -> None:
     """Warn at the caller's line: the innermost frame outside longcrawl and `datasets`, which may be in between."""
     level, frame = 1, sys._getframe()  # noqa: SLF001  # `warnings` finds the caller in the same way
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(one_line(message), category, stacklevel=level)
+    warnings.warn(one_line(message), stacklevel=level)
