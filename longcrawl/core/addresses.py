@@ -27,7 +27,7 @@ _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 _DOT = re.compile(r"(?i:%2e)|\.")
 _BEFORE = "".join(map(chr, range(33))) + "<"
 _BEHIND = "".join(map(chr, range(33))) + ">"
-# Without //, a scheme and a host look alike: a host has a dot, and if it has a colon, a port follows.
+# Without //, a scheme looks like a host. A host has a dot, and a port after any colon.
 _AUTHORITY = (
     r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
     r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*(?:[/?#]|:[0-9][^/?#]*|$)))"

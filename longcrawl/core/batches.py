@@ -1,7 +1,7 @@
 """Batches of documents: columns, the checks of rules, and calls by `datasets`.
 
 `datasets` uses any return value of a ``.filter`` function as a mask, so a table of three columns would keep three
-documents. So a stage inspects the calling frames once per batch.
+documents. To reject such calls, a stage inspects the calling frames once per batch.
 """
 
 import inspect
@@ -94,7 +94,7 @@ NEED_TEXTS = "add the stage extract_pdf, which replaces it with texts, or anothe
 
 
 def has_content(schema: pa.Schema) -> bool:
-    """Return whether documents have the column ``CONTENT``: one of this name with texts is any other column."""
+    """Return whether documents have the binary column ``CONTENT``; a text column of this name does not count."""
     kinds = [field.type for field in schema if field.name == CONTENT.name]
     return any(kind in (pa.binary(), pa.large_binary(), pa.binary_view()) for kind in kinds)
 
@@ -120,7 +120,7 @@ def forget_pages(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
-    """Count the code points of each text; return None if there is no text yet, or it is not extracted yet."""
+    """Count the code points of each text; return None if texts are missing or not extracted yet."""
     if "text" not in documents.column_names or "html" in documents.column_names or has_content(documents.schema):
         return None
     return pc.utf8_length(documents["text"])
@@ -191,7 +191,7 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     """Return a column as a single array.
 
     Raises:
-        StageError: there is no such column, or it is ``text`` or ``html`` and a document has only a file.
+        StageError: the column is missing, or it is ``text`` or ``html`` and a document has only a file.
     """
     if name in ("text", "html") and has_content(table.schema):
         has_file = table[CONTENT.name].is_valid().to_numpy()
@@ -268,8 +268,8 @@ class Caller:
 class Batch:
     """A batch in any format of `datasets`, as an Arrow table, which also converts the stage's result back.
 
-    Formats change values, such as float64 to float32 in "numpy". So the table is the unformatted one if known, and
-    columns that a stage does not change are returned as they were passed in.
+    Formats may change values: "numpy" turns float64 into float32. The table is therefore the unformatted one if it is
+    known, and columns that a stage does not change are returned as they were passed in.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LIVING: dict[int, float] = {}
-"""CPU seconds that each living child process has reported so far, by process id; the system counts ended ones."""
+"""CPU seconds reported by each living child process, by process id; the system counts those of ended processes."""
 
 
 class CoreClock:

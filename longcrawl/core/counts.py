@@ -1,6 +1,6 @@
 """Counts that funnels record: edits by rule, and documents in queues.
 
-They are plain values of a manifest, so that questions to a finished run need not import Arrow.
+They are plain values, so that reading the manifest of a finished run does not import Arrow.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ MASK = "mask"
 """Rule of places that are excluded from the loss; their text is not changed."""
 
 TAG = "tag"
-"""Prefix of rules of places that are only named; their text is not changed."""
+"""Prefix of the rules of places that are only tagged; their text is not changed."""
 
 
 class RuleEdits(NamedTuple):
@@ -91,16 +91,16 @@ def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
 OCR, REFETCH = QUEUES = ("ocr_queue", "refetch_queue")
 """Names of the queues, and of their folders in a run."""
 FROM_OCR = "from_ocr"
-"""Name under which pages that came back are counted; they are in no folder, and their ids are in a part's marker."""
+"""Name of the count of pages with text from OCR. They have no folder; the markers of parts list their ids."""
 PURPOSE: Mapping[str, str] = {OCR: "for OCR", REFETCH: "to fetch again", FROM_OCR: "with text from OCR"}
 """Words after a number of documents."""
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""Numbers of "documents" and their missing "pages", as far as these are known, by queue and reason."""
+"""Counts of "documents", and of their missing "pages" if known, by queue and reason."""
 
 
 def known_pages(queue: str, count: Mapping[str, int]) -> int | None:
-    """Return the missing pages of a count, or None if nobody knows how many a cut file has lost."""
+    """Return the missing pages of a count, or None if a truncated file lost an unknown number."""
     return None if queue == REFETCH and not count["pages"] else count["pages"]
 
 

@@ -121,7 +121,7 @@ class _Lines:
 def progress_bar(*shown: Any, **options: Any) -> Any:
     """Return a tqdm progress bar, that of `datasets` if it is already imported; importing it takes 0.5 s of CPU.
 
-    In a file or pipe it is a line every ``LINE_SECONDS``.
+    In a file or pipe, it prints a line every ``LINE_SECONDS``.
 
     >>> with progress_bar(total=2, disable=True) as bar:
     ...     bar.update()
@@ -258,8 +258,8 @@ def share_table(
 ) -> Table:
     """Return a table of groups of all ``documents``, each with its count, its share and a bar scaled to the largest.
 
-    A group is a name and a count of documents. With ``of``, such as "of all characters", the title of a last column, it
-    also has its share of these, and names are aligned like numbers.
+    A group is a name and a count of documents. If ``of`` is set, such as to "of all characters", it is the title of a
+    last column, groups also have a share for this column, and names are aligned like numbers.
     """
     columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
     columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]
@@ -327,7 +327,7 @@ _HTML = _Medium(_in_html, _html_bar)
 
 
 def facts_of(value: Any) -> Any:
-    """Return an answer as JSON-ready values: those of ``as_dict``, of public fields, or the rows of tables.
+    """Convert an answer to JSON-ready values: from ``as_dict``, from its public fields, or from the rows of its tables.
 
     >>> facts_of(Table([Column("rule"), Column("", "bar"), Column("documents", "count")], [["min_words", 0.5, 7]]))
     {'title': '', 'rows': [{'rule': 'min_words', 'documents': 7}], 'notes': []}

@@ -39,12 +39,12 @@ Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 def as_documents(data: Any, text: str, id: str | None, content: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
     """Convert data to a dataset with the columns ``text`` and ``id``, which may be fields of structs (``doc.text``).
 
-    With ``content``, that column or field has the bytes of files, and becomes the column ``content``. It may also be a
-    column of `datasets`' feature ``Pdf``, or of structs with a field ``bytes``; files that are only named are read.
+    ``content`` names a column or field with the bytes of files, which becomes the column ``content``. It may also have
+    `datasets`' feature ``Pdf``, or hold structs with a field ``bytes``; files given only by their path are read.
 
     Data may be a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
     stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a function that
-    returns such rows. All but the first two are held in memory. Without ids, they are ``SOURCE:ROW``, with a warning.
+    returns such rows. All but the first two are held in memory. Missing ids become ``SOURCE:ROW``, with a warning.
 
     Raises:
         LongCrawlError: ``data`` is of an unknown type, or lacks these columns, or ``content`` has no bytes.

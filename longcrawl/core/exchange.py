@@ -2,7 +2,7 @@
 
 A task reads files and writes whole files, its marker last. Tasks run in any order, at least once, and perhaps twice at
 the same time. No file of a run depends on the engine or the number of processes, so another engine can finish the run.
-Documents are numbered: those of a group are consecutive, in the order of inputs and rows.
+Documents are numbered in the order of inputs and rows, so those of a group are consecutive.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Fields of documents: found by dotted names, and converted to text.
 
-A dotted name first matches a field with exactly that name. Otherwise each step is a field of the object before it.
+A dotted name first matches a field with exactly that name. Otherwise each part of the name is a field of the object
+named before it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

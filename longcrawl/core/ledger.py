@@ -1,4 +1,4 @@
-"""Ledgers of removals and edits, and the questions to them: reasons, edits, contamination and clusters of duplicates.
+"""Ledgers of removals and edits, and queries on them: reasons, edits, contamination and clusters of duplicates.
 
 The ledger has one row per removed document, the edit ledger one per changed place.
 """

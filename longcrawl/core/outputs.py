@@ -76,7 +76,7 @@ class Writer(ABC):
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
         """Execute a task and return a JSON-ready description, with bytes and SHA-256 of its ``files`` in ``target``.
 
-        The entry ``spilled`` has those of the files in ``spill`` that ``finish`` reads.
+        The entry ``spilled`` has the same for the files in ``spill`` that ``finish`` reads.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Places in documents: spans found by surveys, and edits made by stages.
 
-Offsets count code points of the text before the stage, or tokens for stages that cut tokens. Text is stored only of
-files that were no text before.
+Offsets count code points of the text before the stage, or tokens for stages that cut tokens. Text is stored only for
+files that were not text before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,9 +55,10 @@ the spans that a survey found in the document, from 0.
 _IN_PAGE = [("page", pa.int32()), ("text", pa.string())]
 
 PAGE_PLACE_SCHEMA = pa.schema([*PLACE_SCHEMA, *_IN_PAGE])
-"""Schema of places in the pages of a file, which was no text before the stage: what was removed from a page.
+"""Schema of the texts that a stage removed from pages of a file while converting it to text.
 
-``page`` is counted from 1, ``text`` is what was removed, or null for a whole page. ``start`` is 0, ``end`` its length.
+``page`` is counted from 1. ``text`` is the removed text, or null for a whole page; ``start`` is 0 and ``end`` its
+length.
 """
 
 PAGE_EDIT_SCHEMA = pa.schema([*EDIT_SCHEMA, *_IN_PAGE])

@@ -1,6 +1,6 @@
-"""Progress inside running tasks: a task writes the share of its input that is done to a file, for the leader's bar.
+"""Progress inside running tasks: a task writes the finished share of its input to a file for the leader's progress bar.
 
-A file serves all engines alike, as workers may be on other machines. It is written once a second at most.
+Files work for all engines, because workers may be on other machines. A task writes its file at most once a second.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 PROGRESS = "progress"
 """Folder in ``work`` for the progress of running tasks."""
 SECONDS = 1.0
-"""Shortest time between two states of a task, and between two looks at them."""
+"""Minimum time between two writes by a task, and between two reads by the leader."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ def note_read(done: int, of: int) -> None:
 
 
 def tell_progress() -> None:
-    """Publish that the task is done with what it has read so far."""
+    """Publish the share noted so far as finished, if the last publication was long enough ago."""
     if (task := _task.get()) is not None and time.monotonic() - task.told >= SECONDS:
         task.told = time.monotonic()
         with suppress(OSError):
@@ -71,7 +71,7 @@ def tell_progress() -> None:
 
 @contextmanager
 def leading(look: Callable[[], None]) -> Iterator[None]:
-    """Call a function once a second at most while this process waits for tasks of the block, or does one."""
+    """Call a function at most once a second while this process runs tasks of the block or waits for them."""
     token = _leader.set(_Leader(look))
     try:
         yield
@@ -80,7 +80,7 @@ def leading(look: Callable[[], None]) -> Iterator[None]:
 
 
 def look_at_progress() -> None:
-    """Let the process that leads, if it is this one, look at the progress of all tasks."""
+    """Call the function given to :func:`leading`, if this process leads and the last call was long enough ago."""
     leader = _leader.get()
     if leader is not None and leader.process == os.getpid() and time.monotonic() - leader.looked >= SECONDS:
         leader.looked = time.monotonic()
@@ -88,7 +88,7 @@ def look_at_progress() -> None:
 
 
 def read_progress(folder: Path) -> dict[str, float]:
-    """Return the share done by the name of each file of progress in a folder."""
+    """Return the finished share of each task in a folder, by the name of its file."""
     found = dict[str, float]()
     with suppress(OSError):  # shared folders may fail for a while
         for file in folder.iterdir():

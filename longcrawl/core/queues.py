@@ -26,13 +26,13 @@ SCHEMA = pa.schema(
         pa.field("truncated", pa.string()),
     ]
 )
-"""Columns of a queue. Those that the documents lack are null.
+"""Columns of a queue; null if the documents lack them.
 
-``source``, ``file``, ``offset``, ``length``: the place of the document in its source.
-``reason``: the rule that removed the document, or why pages of a kept one are missing.
-``page_numbers``: the missing pages, counted from 1; null for a document to fetch again.
-``pages``, ``pages_read``: pages of the file, as far as it is here, and those with a text, an image, or nothing on them.
-``bytes``, ``bytes_announced``: the size of the file that is here, and that named by the server, if it is comparable.
+* ``source``, ``file``, ``offset``, ``length``: the place of the document in its source.
+* ``reason``: the rule that removed the document, or why pages of a kept one are missing.
+* ``page_numbers``: the missing pages, counted from 1; null for a document to fetch again.
+* ``pages``, ``pages_read``: pages in the available part of the file, and those that could be read, blank ones included.
+* ``bytes``, ``bytes_announced``: the available size of the file, and the size that the server announced, if comparable.
 """
 ORIGIN = ("id", "url", "source", "file", "offset", "length", "digest", "bytes_announced", "truncated")
 """Columns that are copied from the documents."""
@@ -45,7 +45,7 @@ def queue_rows(documents: pa.Table, wanted: pa.Array, columns: Mapping[str, Any]
     """Return the rows of a queue for the documents that a mask chooses, ``SCHEMA``.
 
     Args:
-        documents: a batch with the columns that tell where a document comes from.
+        documents: a batch with the origins of its documents.
         wanted: bool [documents], the mask.
         columns: arrays of all documents, for the other columns.
     """
@@ -82,7 +82,7 @@ class Queues(Tabular):
     ocr: pa.Table
     """Documents with pages for OCR, ``SCHEMA``, in the order of the source."""
     refetch: pa.Table
-    """Documents to fetch again, likewise."""
+    """Documents to fetch again, in the same form."""
 
     def tables(self) -> list[Table]:
         """Return two tables for each queue: the counts by reason, and the first documents."""

@@ -102,7 +102,7 @@ def preset_fields(
 
 
 def check_effects(instance: Any, conditions: Conditions, error: type[LongCrawlError]) -> None:
-    """Raise ``error`` for a field that has another value than its default but no effect with the other fields."""
+    """Raise ``error`` for a field that differs from its default but has no effect with the other fields."""
     values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
     defaults = _defaults(type(instance))
     for name, others in conditions.items():
@@ -132,7 +132,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the annotations of a class: each of a run's parts makes a source again, which checks its fields."""
+    """Return the annotations of a class, cached because every part of a run makes its source again."""
     return typing.get_type_hints(kind)
 
 
@@ -163,7 +163,7 @@ class Configured:
 
     name: ClassVar[str]
     omitted_defaults: ClassVar[tuple[str, ...]] = ()
-    """Fields that settings lack while they have their default: recipes without them keep their digests."""
+    """Fields left out of the settings while at their default, so that recipes without them keep their digests."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
@@ -193,7 +193,7 @@ def short_repr(instance: Any) -> str:
 
 
 def fields_html(instance: Any) -> str:
-    """Return a configuration as a table of all its fields for a notebook, with the defaults of those that differ."""
+    """Return an HTML table of all fields of a configuration, with the default of each that differs."""
     shown = [field for field in dataclasses.fields(instance) if field.init and field.repr]
     rows = []
     for field in shown:

@@ -26,7 +26,7 @@ BLOCK = 1 << 22
 """Windows hashed at a time."""
 _BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _MOST_BITS = 26
-"""Greatest number of bits that number the cells of the table of hashes, a byte each."""
+"""Maximum number of bits of a cell's number in the table of hashes; a cell is one byte."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ DOCUMENTS = pa.schema(
 )
 """Columns of every source of texts, which come before its own columns."""
 DIGEST = pa.field("digest", pa.string())
-"""Column of the digest of a page or file as it came, see :func:`digest_of`."""
+"""Column with the digest of a page or file before processing, see :func:`digest_of`."""
 MOST_REASON = 2_000
 """Maximum number of characters of a reason, as field names and errors of libraries have no limit."""
 MOST_NAMED = 3
@@ -84,7 +84,7 @@ class Section:
     count: int
     """Number of lines, rows or records in it."""
     bytes: int
-    """Its share of the bytes of the file as stored; those of all sections add up to the file's size."""
+    """Share of the stored bytes of the file; the shares of all sections add up to its size."""
     unpacked: str = ""
     """File with the lines of a compressed file, or "" if the file itself is read."""
 
@@ -168,7 +168,7 @@ class BadFiles:
         """Record a bad file, with a warning under the policy "warn" and SourceError under "error"."""
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
-            # Continuing is no advice if a field is misspelled: there would be no documents.
+            # Do not advise to continue if a field is misspelled: no documents would remain.
             raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else WITHOUT}")
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn" and self.checksums == "first":
@@ -182,7 +182,7 @@ class BadFiles:
 
 
 def joined(found: Sequence[BadFile]) -> BadFile:
-    """Join the entries about the sections of one file, in their order, as one like that about the whole file."""
+    """Join the entries of the sections of one file, in order, into one entry for the whole file."""
     first, losses = found[0], [bad.records_lost for bad in found]
     lost = None if None in losses else sum(filter(None, losses))
     reasons = list(dict.fromkeys(bad.reason for bad in found))
@@ -259,7 +259,7 @@ class Source(ABC):
     license: ClassVar[str] = "unknown"
     """Licence of the documents, shown in ``dataset.info``."""
     omitted_defaults: ClassVar[tuple[str, ...]] = ()
-    """Fields that settings lack while they have their default: recipes without them keep their digests."""
+    """Fields left out of the settings while at their default, so that recipes without them keep their digests."""
     on_bad_files: OnBadFiles
     storage_options: StorageOptions
 
@@ -294,7 +294,7 @@ class Source(ABC):
         return self
 
     def for_stages(self, stages: "Sequence[Stage]") -> Self:  # noqa: ARG002  # sources that skip files need it
-        """Return the source for a run with these stages, which may skip files without any document they would keep."""
+        """Return the source for a run with these stages; it may skip files of which they would keep no document."""
         return self
 
     @abstractmethod
@@ -339,7 +339,7 @@ class Source(ABC):
         return False
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
-        """Yield the ids of a part, also of documents that ``read`` leaves out; None if that takes as long."""
+        """Yield the ids of a part, also of documents that ``read`` leaves out; None if reading takes no longer."""
         return None
 
     def part_bytes(self, part: Part) -> int:

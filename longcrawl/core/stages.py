@@ -175,14 +175,14 @@ class Stage(Configured, ABC):
         """Return rows for the queues of a run, see :mod:`longcrawl.core.queues`.
 
         Args:
-            before: a batch as it came.
+            before: the batch before the stage.
             after: all its documents as the stage edited them.
             rules: the rule that removed each document, or null.
         """
         return {}
 
     def check_joined(self, ids: Iterable[str]) -> Sequence[str]:  # noqa: ARG002  # stages that join results use it
-        """Return warnings about the results that it joins; ``ids`` are documents, among them all with results.
+        """Return warnings about the results that the stage joins; ``ids`` include all documents with results.
 
         Raises:
             StageError: no result belongs to a document.

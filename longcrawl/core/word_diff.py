@@ -16,7 +16,7 @@ from longcrawl.core.display import counted
 from longcrawl.errors import one_line
 
 AROUND, LONGEST, SHOWN = 12, 60, 10
-"""Words shown around a difference and of a difference, and differences shown, at most."""
+"""Maximum number of words shown around a difference, of words shown of it, and of differences shown."""
 COMPARED = 1_000_000
 """Characters compared of each text."""
 

@@ -59,7 +59,7 @@ class FileBlocks:
         """Check the blocks with bytes ``first:stop`` of a local file that are not checked yet.
 
         Raises:
-            CorruptionError: a block was changed, or the file was truncated; so for all methods.
+            CorruptionError: a block was changed, or the file was truncated. All methods raise it.
         """
         if not self.left:
             return

@@ -312,7 +312,7 @@ def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
 
 
 def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
-    """Yield byte ranges of files in one file system, in order, requested together; errors are as of :func:`fetch`."""
+    """Yield byte ranges of files in one file system, in order, requested together; errors are like :func:`fetch`'s."""
     answers: dict[Span, bytes] = {}
     while waiting := [span for span in dict.fromkeys(spans) if span not in answers]:
         ask(waiting[0][0], partial(_fetch_spans, waiting, answers))

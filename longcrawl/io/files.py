@@ -1,6 +1,6 @@
 """Files of a run, local or in an object store: listing, comparing, atomic writing, uploading and downloading.
 
-A directory that can be reached in several ways is listed once, under its own name if that is below the listed one.
+A directory that can be reached in several ways is listed once, under its own name if that is inside the listed one.
 Broken links, directories without permission, named pipes and devices are listed like files, so that readers report them
 (:func:`why_no_file`) instead of skipping them.
 
@@ -164,7 +164,7 @@ def clear_others(folder: Path) -> None:
 
 
 def check_writable(path: Path, otherwise: str = "") -> None:
-    """Raise RunError if a file belongs to a run at a URL where runs can only be read; ``otherwise`` ends it."""
+    """Raise RunError if a file belongs to a run at a read-only URL; ``otherwise`` ends the message."""
     if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
             f"{url} cannot be written, since runs are only read from there: fetch the run, and send changes with "
@@ -462,7 +462,7 @@ _State = tuple[tuple[str, int, int], ...]
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically: yield a temporary path, which is synced and renamed to ``path`` without an error."""
+    """Write a file atomically: yield a temporary path; if the block succeeds, sync it and rename it to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = partial_path(path)
     try:

@@ -68,10 +68,10 @@ def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
 
 
 def check_undamaged(files: Sequence[Path]) -> None:
-    """Compare tables with the SHA-256 in a description above them; tables that none lists are not compared.
+    """Compare tables with the SHA-256 in a description above them; tables without a description are not compared.
 
     Raises:
-        CorruptionError: a table is missing or has changed since it was written; so for all readers here.
+        CorruptionError: a table is missing or has changed since it was written. All readers here raise it.
     """
     bring(*files)
     if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
@@ -99,7 +99,7 @@ def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any]
 
 @reread_when_changed(size=16)
 def _entries(description: str) -> dict[str, dict[str, Any]]:
-    """Return the files listed by a description; none if it is damaged, which its own readers report, or not ours."""
+    """Return the files that a description lists; empty if it is damaged, which its readers report, or not ours."""
     try:
         files = json.loads(Path(description).read_bytes())["files"].items()
         return {name: {"bytes": entry["bytes"], "sha256": entry["sha256"]} for name, entry in files}

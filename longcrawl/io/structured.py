@@ -70,12 +70,12 @@ def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
     except yaml.YAMLError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as wrong:
-        # Such as a date with month 13, a number of 5,000 digits, or !!float before a word.
+        # For example a date with month 13, a number of 5,000 digits, or !!float before a word.
         raise yaml.YAMLError(f"{type(wrong).__name__}: {wrong}") from wrong
 
 
 def fields_set(overrides: Iterable[str], of: str, error: type[LongCrawlError]) -> dict[str, Any]:
-    """Return the fields that ``--set FIELD=VALUE`` names, with YAML values; errors name ``of`` as their owner.
+    """Return the fields that ``--set FIELD=VALUE`` names, with YAML values; ``of`` names their owner in errors.
 
     >>> fields_set(["batch_size=8", "split=heldout"], "a feed", FormatError)
     {'batch_size': 8, 'split': 'heldout'}
@@ -134,7 +134,7 @@ def _check_keys(loader: Any, node: yaml.MappingNode) -> None:
 
 
 def _merged_mappings(key: yaml.Node, value: yaml.Node) -> list[Any]:
-    """Return the mappings that an entry merges (``<<``), or none if it is another or wrong."""
+    """Return the mappings that a merge entry (``<<``) merges; empty for any other or an invalid entry."""
     sources: list[Any] = value.value if isinstance(value, yaml.SequenceNode) else [value]
     return sources if key.tag == _MERGE and all(isinstance(each, yaml.MappingNode) for each in sources) else []
 
@@ -247,7 +247,7 @@ SEAL = "sha256"
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Return JSON whose last entry is the SHA-256 of the JSON without it, so that checksum files have their own.
+    """Return JSON whose last entry is the SHA-256 of the JSON without this entry.
 
     >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
     True
@@ -386,7 +386,7 @@ class Marker:
 
 @reread_when_changed(1 << 12)
 def _read_marker(path: str) -> Marker | None:
-    """Read a marker once until it changes: the leading process asks for those of all parts some ten times."""
+    """Read a marker once until it changes: the leading process needs the markers of all parts about ten times."""
     # Flipped bits can turn JSON into anything.
     with suppress(FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
         file = Path(path)
@@ -508,7 +508,7 @@ def read_description(
     """Read and check the description of an output, such as ``rectangle.json`` of the kind "rectangle".
 
     Its entry ``longcrawl_KIND`` must be ``version``. It must have the entries ``needed``, and each split the entries
-    ``of_splits``. A missing, malformed or unknown one is a FormatError.
+    ``of_splits``. A missing, malformed or unknown entry is a FormatError.
     """
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")
