@@ -44,7 +44,7 @@ from longcrawl.tokens.plan import Longs
 Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long", "grow-p2", "grow-linear"]
 """Order in which capacities are delivered."""
 CycleSteps = Literal["all", "equal", "balanced"]
-"""Whether cycles have all steps, as many of a capacity in each, or also as many of every capacity."""
+"""Steps in cycles: all of them, the same number of a capacity in each, or also the same number of every capacity."""
 GROWING = ("grow-p2", "grow-linear")
 CYCLES = 8
 CHUNK_SAMPLES = 1 << 16
@@ -399,15 +399,15 @@ class ComposedBatches(PlannedFeed):
             "grow-p2" and "grow-linear", after Pouransari et al., "Dataset Decomposition" (2024), short steps are
             frequent first, and long ones last.
         cycles: cycles of a growing schedule, over all epochs together.
-        cycle_steps: steps of the cycles: "all", "equal" for as many of a capacity in each cycle, or "balanced" for as
-            many of every capacity; steps that do not divide are left out.
+        cycle_steps: steps in the cycles: "all"; "equal", the same number of a capacity in each cycle; or "balanced",
+            also the same number of every capacity. Steps that do not divide evenly are left out.
         split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
         rank, world_size, seed, positions, on_exhausted, training_tokens, on_budget_mismatch: see
             :class:`longcrawl.loading.Packed`.
         shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the dataset's order.
         epochs: how often samples may be delivered: one number, or a number per bucket, domain or capacity.
         last_step: without a curriculum, "drop" omits samples of a capacity that do not fill a step; "fill" fills the
-            step with rows of padding, so that a rank may have no target, as with ``last_batch`` of ``Packed``.
+            step with rows of padding, so a rank may have no target, see ``last_batch`` of ``Packed``.
         pad_token: id of the padding token, or None for that of the dataset.
 
     Raises:

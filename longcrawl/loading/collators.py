@@ -119,11 +119,11 @@ def for_context_parallel(
 ) -> dict[str, Any]:
     """Return the columns of every row that belong to one rank of a context-parallel group.
 
-    ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` are int64 [rows, length / size], cut alike from
-    whole rows; ``size=1`` returns those. A label is the next token of the whole row, even if another rank has that
-    token, or -100 without loss. Positions and ids are those in the whole row: positions restart in each document that
-    the feed keeps apart, and ``document_ids`` count these documents. A window has ``seq_len`` columns, because its last
-    token is only a label.
+    ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` are int64 [rows, length / size], all cut from whole
+    rows in the same way; ``size=1`` returns whole rows. A label is the next token of the whole row, even if another
+    rank has that token, or -100 without loss. Positions and ids also refer to the whole row: positions restart in each
+    document that the feed keeps apart, and ``document_ids`` count these documents. A window has ``seq_len`` columns,
+    because its last token is only a label.
 
     >>> batch = {"text": np.arange(8)[None], "targets": np.arange(1, 9)[None]}
     >>> part = for_context_parallel(batch, rank=0, size=2, tensors="numpy")

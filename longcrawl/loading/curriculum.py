@@ -1,7 +1,7 @@
 """Curricula: phases with token budgets and bucket mixes, planned before training starts.
 
-Number g of a counter-based generator (Philox) picks the bucket of sample g. A bucket's samples are taken in order, once
-each, across all phases.
+Number g of a counter-based generator (Philox) picks the bucket of sample g. Across all phases, each sample of a bucket
+is taken once, in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from longcrawl.tokens.plan import Longs
 MixBy = Literal["tokens", "samples"]
 """Unit of the shares of a mix."""
 Mixing = Literal["random", "even"]
-"""Whether samples draw their buckets on their own, or so that every stretch of a phase has the shares of the mix."""
+"""Whether each sample draws its bucket independently, or every stretch of a phase has the shares of the mix."""
 OnExhausted = Literal["error", "halt", "renormalize"]
 """Policy for a plan in which a bucket runs dry: reject it, cut it there, or continue without the bucket."""
 BLOCK = 1 << 12
@@ -113,7 +113,7 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
 
 @dataclass(frozen=True)
 class Drained:
-    """A draw from a bucket that has no samples left, or with the bucket None, from a phase in which none has any."""
+    """A draw from a bucket without samples left; the bucket is None if no bucket of the phase has any."""
 
     sample: int
     phase: int
@@ -289,7 +289,7 @@ def plan_curriculum(
             the plan ends there, without an error: see ``drained``. If no bucket of a mix has samples left, the next
             phase begins, with its own budget.
         mixing: "even" draws by :func:`even_picks`: of 196 samples at 70 to 30, 137 or 138 are from the first bucket;
-            "random" gives 124 to 149 for 95 of 100 seeds.
+            "random" takes 124 to 149 for 95 of 100 seeds.
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.

@@ -5,8 +5,8 @@ trainer changes. Item ``i`` has the same tokens and positions, as torch tensors 
 Deliberate differences:
 
 * Positions also start from 0 after an empty document, and all items take equally long to read.
-* A ``token_size`` that contradicts the file is an error if there is an index. So is a paths file with outdated sizes,
-  and an index that does not belong to its file.
+* A ``token_size`` that contradicts the file is an error if the file has an index. A paths file with outdated sizes and
+  an index of another file are also errors.
 * ``dataset[-1]`` is the last item, and ``current_file_path`` works.
 * ``recursive`` includes sub-folders with any ``filename_pattern``.
 """
@@ -123,7 +123,8 @@ class DatatroveFolderDataset(_Items):
     """The windows of the ``.ds`` files below a folder, files sorted by path.
 
     Attributes:
-        data_folder: local path or a URL that fsspec reads, or a pair of it and the fsspec options of its store.
+        data_folder: local path or a URL that fsspec reads, or a pair of one of these and the fsspec options of its
+            store.
         seq_len, token_size, return_positions, positions_from_eos_token_id, max_tokens: as in a file's dataset.
         filename_pattern: ending of file names, or a pattern with ``*`` below the folder; it may begin with the folder.
         recursive: whether sub-folders are read, if ``filename_pattern`` has no ``*``.

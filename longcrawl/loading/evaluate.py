@@ -1,4 +1,4 @@
-"""Held-out loss by position: the gain of a model from a longer context, which LongCrawl64 was made to measure."""
+"""Held-out loss by position, which shows what a model gains from a longer context; LongCrawl64 was made for this."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

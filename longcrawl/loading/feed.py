@@ -3,9 +3,9 @@
 A step is named by the position at which it begins, which is the same on every rank. ``batch = feed.read(step)`` is a
 pure function that returns this rank's part of the step.
 
-Data are identified by the sizes, first and last bytes, and samples of files, in order, and of the files beside them
-that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file. Bytes
-between the samples may change unnoticed. Rectangles are identified by samples of their tokens, not of their files.
+Data are identified by the order, sizes, first and last bytes, and samples of their files, including files of document
+ends and loss masks. This takes at most about 1,000 reads of 4,096 bytes, or two per file. Changes between the samples
+are not noticed. Rectangles are identified by samples of their tokens instead of their files.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ SEARCHED_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Facts that the description ``file`` of an output records about its tokens; unset for tokens of no output."""
+    """Facts about tokens recorded in ``file``, the description of their output; unset for tokens without an output."""
 
     file: str = ""
     end_of_text: int | None = None
@@ -160,7 +160,7 @@ def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]
 
 def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int, int], str]) -> None:
     """Raise a CorruptionError if an id of a batch, [rows, length], is too large; ``where`` names its row and column."""
-    # Unsigned, so that an overflowed id is outside of the vocabulary.
+    # As unsigned numbers, negative ids are also outside of the vocabulary.
     unsigned = ids.view(f"u{ids.itemsize}")
     if unsigned.size and int(unsigned.max()) >= vocabulary_size:
         row, place = (int(each) for each in np.argwhere(unsigned >= vocabulary_size)[0])
@@ -173,13 +173,13 @@ def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int,
 BLOCK = 4096
 """Bytes per sample of a file."""
 MOST_BLOCKS = 1024
-"""Most samples in all token files together; each file always has its first and its last bytes sampled."""
+"""Maximum number of samples of all token files together; the first and last bytes of each file are always sampled."""
 BLOCKS_OF_FILE = 256
 """Most samples in one file."""
 GROUPS = 256
-"""Most digests in a state; if there are more files, several share a digest."""
+"""Maximum number of digests in a state; with more files, several share a digest."""
 SAMPLES = 64
-"""Most stretches of a rectangle that a state describes, spread over all rows."""
+"""Maximum number of stretches of a rectangle in a state, spread over all rows."""
 SAMPLE_TOKENS = 64
 
 
@@ -630,7 +630,8 @@ class FeedLoader:
             raise LoaderError(f"{', '.join(taken)} cannot be set, since {feed.fixed_because}: remove it")
         import torch
 
-        # A loader draws a seed for its workers; the global generator of torch would then change dropout after a resume.
+        # A loader draws a seed for its workers; drawn from torch's global generator, it would change dropout after a
+        # resume.
         self._options = {"num_workers": num_workers, "generator": torch.Generator(), **options}
         self._feed = feed
 
@@ -645,7 +646,7 @@ class FeedLoader:
             yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the feed's state, for trainers that save that of their loader, such as Lightning."""
+        """Return the feed's state, for trainers that save the state of their loader, such as Lightning."""
         return self._feed.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -676,7 +677,7 @@ def _reader(feed: "Feed") -> dict[str, int]:
 
 
 def _iterable_pieces(feed: "Feed") -> Any:
-    """Return a torch dataset of the pieces that worker processes make; its class needs torch, so it is defined here."""
+    """Return a torch dataset of the pieces that worker processes make; the class is local because it needs torch."""
 
     class Pieces(_torch_data("dataloader").IterableDataset):  # type: ignore[misc]  # torch has no types here
         def __iter__(self) -> Iterator[Any]:
@@ -692,7 +693,7 @@ def _iterable_pieces(feed: "Feed") -> Any:
 def _upcoming_items(
     feed: "Feed", items: Items, taken: int, row: int
 ) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-    """Yield this worker's items after ``taken`` batches and ``row`` rows, each with the batches and rows taken then."""
+    """Yield this worker's items after ``taken`` batches and ``row`` rows, each with the counts of both after it."""
     worker, workers = _worker()
     if items == "rows":
         check_alone(feed, workers)
@@ -705,7 +706,7 @@ def _upcoming_items(
 
 
 def iterable_items(feed: "Feed", items: Items) -> Any:
-    """Return a torch dataset of a feed's batches or rows; its class needs torch, so it is defined here."""
+    """Return a torch dataset of a feed's batches or rows; the class is local because it needs torch."""
 
     class FeedItems(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
         """Torch dataset in which worker w of n takes every n-th step from step w on; a loader asks workers in turn."""
@@ -783,7 +784,7 @@ class Feed(ABC):
     rank: int
     world_size: int
     batch_size: int
-    """Rows of a batch, if all batches have as many."""
+    """Rows of a batch, if all batches have the same number."""
 
     __repr__ = short_repr
     _repr_html_ = fields_html
@@ -888,7 +889,7 @@ class Feed(ABC):
 
     @property
     def batches_known(self) -> int | None:
-        """Number of batches that can be indexed, or None if unknown."""
+        """Number of batches that can be indexed, or None if it is unknown."""
         return len(self)
 
     @property
@@ -954,7 +955,7 @@ class Feed(ABC):
         self.resume(self.compare(state))
 
     def compare(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state as a dict, counted in this feed's batch size; raise a LoaderError if it is of another feed."""
+        """Return a state as a dict, counted in this feed's batch size; raise a LoaderError for another feed's state."""
         known = self._checked(state)
         changed = self.changes(known)
         if changed:
@@ -1003,7 +1004,7 @@ class Feed(ABC):
         return known
 
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with its position converted to the unit of this feed; raise a LoaderError if none is equal."""
+        """Convert the position of a state to the unit of this feed; raise a LoaderError if that is impossible."""
         return state
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> FeedLoader:

@@ -42,7 +42,7 @@ ShuffleJson = Literal["none", "files", "blocks"]
 EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".zst"))
 
 STEP = 1 << 16
-"""Bytes of a block of lines that are only counted."""
+"""Bytes read at a time to count lines."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _is_seekable(path: str) -> bool:
 
 
 def _block_bounds(path: str, block_bytes: int) -> Longs:
-    """Return the starts of a plain file's blocks, and its end, cut as :func:`read_blocks` cuts them."""
+    """Return the starts of a plain file's blocks, as :func:`read_blocks` cuts them, and its end."""
     bounds, size = [0], Path(path).stat().st_size
     content = np.memmap(path, np.uint8, "r").data if size else memoryview(b"")
     while size - bounds[-1] > block_bytes:
@@ -222,7 +222,7 @@ class EncodedBlock:
         tokens: tokens of all entries, uint16 or uint32.
         ends: int64 [entries], exclusive end of each entry.
         overlaps: int64 [entries], number of tokens at the start of each entry that repeat the entry before it.
-        lost: number in the block and reason for each line that could not be read.
+        lost: line number in the block, and reason, for each line that could not be read.
         lines: int64 [entries], line of the block that each entry is from.
         starts: int64 [entries], index within its document of each entry's first token.
     """
@@ -282,9 +282,9 @@ class Jsonl(Feed):
     ...     checkpoint["data"] = batches.state_dict()
 
     This feed is for experiments and small datasets. For larger ones, tokenise once with ``longcrawl tokenize``, and
-    read the shards with :class:`Packed`. Batches are the same as those of :class:`Packed` from such shards, except that
-    a sample has documents from one block only. Iterating resumes after the last delivered batch and does not start over
-    after the last epoch. Run only one loop at a time.
+    read the shards with :class:`Packed`. Batches are the same as those of :class:`Packed` from these shards, except
+    that a sample has documents from only one block. Iterating resumes after the last delivered batch and does not start
+    over after the last epoch. Run only one loop at a time.
 
     Attributes:
         path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl``, ``.json`` or ``.ndjson``,
@@ -297,7 +297,8 @@ class Jsonl(Feed):
         batch_size, rank, world_size, packing, positions, last_batch: see :class:`Packed`.
         seed: seed of the order.
         shuffle: "none" for the order of files and lines; "blocks" to shuffle all blocks in each epoch, only for plain
-            local files; "files" to shuffle the files. The last two also shuffle the samples within each block.
+            local files; "files" to shuffle the files. Both kinds of shuffling also shuffle the samples within each
+            block.
         epochs: number of times that documents are delivered.
         pad_token: id of the padding token, or None for the end of text.
         end_of_text: name of the token that ends documents, or None for the tokenizer's ``eos_token`` or another usual
@@ -306,7 +307,7 @@ class Jsonl(Feed):
             it with a warning, or "skip" to skip it silently; see :attr:`bad_files`.
         block_bytes: uncompressed bytes per block, unless one line is longer; the last sample of a block is not filled
             from the next block.
-        max_record_bytes: most bytes in a line; a longer one is not a document and is never fully in memory.
+        max_record_bytes: most bytes in a line; a longer line is not a document and is never fully in memory.
 
     Raises:
         LoaderError: a field has a wrong value, or no file matches.
@@ -438,7 +439,7 @@ class Jsonl(Feed):
     def _pack(self, encoded: EncodedBlock, epoch: int) -> ShardBucket:
         block, lengths = encoded.block, np.diff(encoded.ends, prepend=0)
         shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
-        # A packer may fail without entries.
+        # A packer may fail if it gets no entries.
         plan = plan_packing(lengths, self.max_length, self.packing if len(lengths) else "in-order")
         seed = None if self.shuffle == "none" else self.seed
         return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)

@@ -51,7 +51,8 @@ class Packed(MixedFeed):
     ...     checkpoint["data"] = batches.state_dict()
 
     With a curriculum, the buckets are the folders in ``path/split``. Without a curriculum, all shards below
-    ``path/split`` form one bucket or, if ``path`` has no split folders, those of that split from all outputs below it.
+    ``path/split`` form one bucket. If ``path`` has no split folders, the bucket has the shards of this split from all
+    outputs below ``path``.
 
     A batch is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [batch_size,
     max_length], ``n_tokens``, int64 [batch_size], the number of tokens before the padding, and ``seq_lengths``, for
@@ -65,8 +66,8 @@ class Packed(MixedFeed):
 
     Attributes:
         path: folder of the shards.
-        curriculum: phases, or mappings of their fields; empty to deliver all samples ``epochs`` times. One from
-            :func:`longcrawl.loading.read_curriculum` also sets ``max_length`` and ``packing`` if they are omitted.
+        curriculum: phases, or mappings of their fields; empty to deliver all samples ``epochs`` times. A curriculum
+            from :func:`longcrawl.loading.read_curriculum` also sets ``max_length`` and ``packing`` if they are omitted.
         split: "train", "val", "test" or another folder in ``path``; "val" also finds its usual synonyms.
         max_length: tokens per sample, including padding; None for 2,048.
         batch_size: samples per batch, on each rank.
@@ -75,7 +76,8 @@ class Packed(MixedFeed):
         shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the order of the packing.
         packing: "length-binned", the default for None, "best-fit", "first-fit", "in-order", "separate", or your own;
             see :func:`longcrawl.tokens.packing.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, "continuous" through the row, 0 in padding.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, "continuous" through the row; they are 0 in
+            padding.
         mix_by: whether weights are shares of "tokens" or of "samples". None means tokens, or samples if a
             configuration has no curriculum, as in GPT-Simple.
         on_exhausted: "error" rejects a curriculum in which a bucket runs dry, "halt" ends the feed there, and
@@ -92,7 +94,7 @@ class Packed(MixedFeed):
         vocabulary_size: upper limit of ids, exclusive; a batch with a larger id raises an error.
         check: checks when a shard is opened: "sizes"; "ends", which adds document ends; or "everything", which also
             finds ids outside of the vocabulary before a batch is read.
-        mixing: "random" to draw each sample's bucket on its own, as GPT-Simple does, or "even" to give every stretch
+        mixing: "random" to draw each sample's bucket independently, as GPT-Simple does, or "even" to give every stretch
             the shares of the mix.
 
     Raises:
@@ -216,7 +218,7 @@ class Packed(MixedFeed):
         found = {}
         for name in sorted(names):
             folder = self._folders[name]
-            # A folder that is already a split is taken whole, as "train".
+            # A folder that is itself a split is taken whole, as "train".
             split = self.split if folder == Path(self.path) else "train"
             try:
                 found[name] = shards_in(folder, self.format, split)
@@ -241,7 +243,7 @@ class Packed(MixedFeed):
         shards = []
         for path in paths:
             found = find_format(path, self.format)
-            # Only the settings that the format has.
+            # Keep only the settings that the format has.
             shards.append(found.open(path, **found.settings("open", wanted)))
         lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
         if not lengths.any():

@@ -11,9 +11,9 @@ from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, P
 from longcrawl.loading.feed import Feed, Status
 
 MOST_EPOCHS = 1000
-"""Most epochs per bucket that an error suggests and that planning tries out."""
+"""Maximum number of epochs per bucket that planning tries and an error suggests."""
 TOLERANCE = 0.05
-"""Largest share by which budgets may differ, or of dropped data, without an error or warning."""
+"""Largest share by which budgets may differ, and of data that may be dropped, without an error or warning."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def sufficient_epochs(
     tokens: Mapping[str, int],
     plan_with: Callable[[Mapping[str, int]], CurriculumPlan],
 ) -> dict[str, int]:
-    """Return epochs with which no bucket runs dry: those that the shares require, and more if random draws exceed them.
+    """Return epochs with which no bucket runs dry: as many as the shares require, or more if random draws need them.
 
-    ``tokens`` are those of each bucket in one epoch; ``plan_with`` plans the phases up to where a bucket runs dry.
+    ``tokens`` has the tokens of each bucket in one epoch; ``plan_with`` plans the phases until a bucket runs dry.
     """
     asked = demand_of(phases)
     enough = {name: max(epochs[name], -int(-asked[name] // max(tokens[name], 1))) for name in epochs}
@@ -126,7 +126,7 @@ def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
     others = ", ".join(
         f"{each.bucket!r} at {counted} {each.sample:,}" for each in drained[1:] if each.bucket is not None
     )
-    # If the bucket is the last of its mix, no weights remain to be renormalised.
+    # After the last bucket of a mix, no weights remain to be renormalised.
     if any(each.sample == first.sample for each in ended):
         then = "; later on weights are renormalised without " * bool(others)
     else:
@@ -139,7 +139,7 @@ def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
 
 
 class PlannedFeed(Feed):
-    """Feed with the bucket of every position planned before the first step, from all samples or by a curriculum."""
+    """Feed that plans the bucket of every position before the first step, from all samples or by a curriculum."""
 
     no_step: ClassVar[str]
     """Error for a plan without steps, with fields in braces."""
@@ -234,7 +234,7 @@ class PlannedFeed(Feed):
         )
 
     def padded_ranks(self, samples: int, of: str, setting: str) -> list[str]:
-        """Warn if ``samples`` of a step that ``setting`` fills are too few for one on each rank."""
+        """Warn if a step that ``setting`` fills has too few ``samples`` to give one to each rank."""
         if not 0 < samples < self.world_size:
             return []
         warning = (

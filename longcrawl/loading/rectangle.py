@@ -87,7 +87,7 @@ class Walk:
         return _widest(self.batch_size, self.chunks[0], self.row_batches) * self._most_columns()
 
     def worth_keeping(self) -> int:
-        """Return the number of chunks that a pass can reuse: only a batch's own if windows do not share chunks."""
+        """Return the number of chunks worth caching: only those of a batch if windows do not share chunks."""
         if self.context_length % self.chunks[1] == 0:
             return self.most_chunks()
         return -(-self.row_batches * self.batch_size // self.chunks[0]) * self._most_columns()
@@ -128,7 +128,10 @@ def _cut(first: int, length: int, size: int) -> list[tuple[int, slice, slice]]:
 
 
 def _widest(length: int, size: int, pieces: int) -> int:
-    """Return the most chunks in any of consecutive pieces; the pattern repeats once pieces and chunks align."""
+    """Return the largest number of chunks that one of consecutive pieces touches.
+
+    The pattern repeats where pieces and chunks align.
+    """
     firsts = range(0, min(pieces, size // math.gcd(size, length)) * length, length)
     return max((first + length - 1) // size - first // size + 1 for first in firsts)
 
@@ -138,7 +141,7 @@ Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
 Waiting = SimpleQueue[list[ChunkKey] | None]
 """Queue of claimed chunks, one file at a time; None ends a reader."""
 LOOKAHEAD = 8
-"""Most changes of chunk that the thread decodes ahead; fewer if they would take over a quarter of the cache."""
+"""Maximum number of chunk changes decoded ahead by the thread; fewer if they would fill over a quarter of the cache."""
 REQUESTS = 16
 """Concurrent requests to a remote store."""
 
@@ -241,7 +244,7 @@ class ChunkCache:
         if len(self._chunks) + len(self._decoding) + places <= self._capacity:
             return True
         uses = ((self._walk.next_use(key, now), key) for key in self._chunks)
-        # A sixteenth at once: a search through all chunks for each single place would take as long as decoding.
+        # Free a sixteenth at once: a search through all chunks for each single place would take as long as decoding.
         for use, key in nlargest(max(places, self._capacity // 16), uses):
             if use > needed_at:
                 del self._chunks[key]
@@ -261,7 +264,8 @@ class ChunkCache:
                 with self._changed:
                     self._changed.notify_all()
                 thread.join()
-                # This function refers to the cache. Dropping it breaks the cycle, so the last loop frees all chunks.
+                # This function refers to the cache. Deleting it breaks the cycle, so that all chunks are freed after
+                # the last loop.
                 self._stop_thread = None
 
         self._stop_thread = stop
@@ -372,14 +376,14 @@ class Rectangle(feed.Feed):
     ...     step(batch["text"], batch["targets"])  # each (8, 4096) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    Rank ``r`` takes global batch ``step * world_size + r``; the last ``global_batches % world_size`` are dropped.
-    No pass has the last ``rows % batch_size`` rows, nor the columns that do not fill a window. ``batches[i]`` is a pure
+    Rank ``r`` takes global batch ``step * world_size + r``; the last ``global_batches % world_size`` are dropped. Every
+    pass omits the last ``rows % batch_size`` rows and the columns that do not fill a window. ``batches[i]`` is a pure
     function of ``i``.
 
     Iterating resumes after the last delivered batch and ends with the pass. The next ``for`` loop starts a new pass, in
-    the same order; so does a state of a complete pass, or of one without a step for all ranks, unlike that of other
-    feeds. Run only one loop at a time. A state can be loaded with another ``batch_size`` if a batch of that
-    size begins at the same row.
+    the same order. Unlike in other feeds, a state of a complete pass, or of a pass without a step left for all ranks,
+    also starts a new pass. Run only one loop at a time. A state can be loaded with another ``batch_size`` if a batch of
+    that size begins at the same row.
 
     If the rectangle has a loss mask, each batch also has ``loss_mask``, bool: False at targets without loss. In a
     rolled row, the beginning of the document follows its end. ``seam="mask"`` masks the target there and adds
@@ -682,7 +686,7 @@ class Rectangle(feed.Feed):
         return REQUESTS if is_url(self.array.root) else 1
 
     def _cache(self) -> ChunkCache:
-        # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
+        # Locks and threads do not survive a fork, so each worker process has its own cache.
         cache: ChunkCache | None = self.__dict__.get("_own_cache")
         if cache is None or cache.process != os.getpid():
             cache = ChunkCache(self.array, self.mask, self._requests, self.walk, self._capacity())

@@ -46,7 +46,7 @@ class EpochOrder:
     >>> EpochOrder(3, None, "web")(np.array([0, 2, 3, 5])).tolist()
     [0, 2, 0, 2]
 
-    ``count`` samples are in an epoch. With the seed None, all epochs have the stored order.
+    An epoch has ``count`` samples. If the seed is None, all epochs have the stored order.
     """
 
     count: int
@@ -80,7 +80,7 @@ class ComposedDataset(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DeliveredBucket:
-    """A bucket of a composed dataset, delivered ``epochs`` times in the order of a seed, or its own with None."""
+    """A bucket of a composed dataset, delivered ``epochs`` times; if the seed is None, in its own order."""
 
     bucket: ComposedBucket
     epochs: int
@@ -115,7 +115,7 @@ class DeliveredBucket:
 class ShardBucket:
     """Token shards of one bucket, packed into samples by a plan that counts documents through all shards.
 
-    The name is "" for all shards of a folder, and the seed None for the order of the plan.
+    The name is "" for all shards of a folder. If the seed is None, samples keep the order of the plan.
     """
 
     name: str
@@ -202,7 +202,7 @@ class ShardBucket:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Identity of the files in a state; document boundaries that it misses are part of the packing's."""
+        """Identity of the files in a state; the fingerprint of the packing also covers the document boundaries."""
         return data_identity(self.files)
 
     @cached_property

@@ -158,7 +158,7 @@ def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str])
 def _recorded(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the data settings and the training settings of a configuration.
 
-    A file that is only a list of phases has it as ``curriculum`` in its data settings.
+    A file that is only a list of phases has that list as ``curriculum`` in its data settings.
     """
     try:
         content = load_yaml(Path(path).read_text("utf-8"))

@@ -145,11 +145,11 @@ def read_paths(
     on_stale: OnStalePaths,
     find: Callable[[list[str] | None], list[TokenFile]],
 ) -> list[TokenFile]:
-    """Read the list of files, or write it under a lock, so that all processes get the list made by one.
+    """Read the list of files, or write it under a lock, so that all processes use the same list.
 
     The file is JSON, ``[{"path", "size", "tokens"}, …]``, with paths relative to the folder of ``paths`` if possible.
     datatrove's own lists lack ``tokens``, which is then added. ``find`` measures the given files, or searches for files
-    if it gets None.
+    if given None.
     """
     root = folder_of(paths) if isinstance(paths, str) else ""
     known, whole = _look(paths_file, paths, root, split, on_stale)
@@ -182,7 +182,7 @@ def read_paths(
 def _look(
     paths_file: Path, paths: str | Sequence[str], root: str, split: Split, on_stale: OnStalePaths
 ) -> tuple[list[TokenFile], bool]:
-    """Return the list in the file, empty if there is no valid one, and whether it has the tokens of every file."""
+    """Return the list in the file, empty if it is missing or invalid, and whether it has the tokens of every file."""
     if not paths_file.is_file():
         return [], False
     try:
@@ -195,7 +195,7 @@ def _look(
         ) from wrong
     other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
     stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))
-    # Sizes may be trusted, but other files would be other data.
+    # Sizes may be trusted, but a different list of files is different data.
     if stale and (on_stale == "error" or (other and on_stale == "trust")):
         raise LoaderError(f"{paths_file} is stale, {stale}: remove it, or set on_stale_paths='refresh'")
     return ([] if stale else known), all(file.tokens >= 0 for file in known)
@@ -320,7 +320,7 @@ class _RemoteShard:
             # Shuffled windows are fetched one at a time, consecutive ones many at a time.
             until = max(last, min(first + READ_AHEAD, self.size)) if first == self._next else last
             checksums = self._checksums
-            # The whole blocks fetched for checksums are kept.
+            # Keep the whole blocks that were fetched for checksums.
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
             held, block = self._ahead = begin, self._read("", begin, until)
             if len(block) != until - begin:

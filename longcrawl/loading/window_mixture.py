@@ -41,13 +41,13 @@ class WindowMixture(MixedFeed):
 
     Attributes:
         windows: windows of each bucket, by its name. All need the same ``seq_len``, positions, loss mask and dtype.
-        curriculum: phases, or one mapping of weights, with which windows are drawn until the first bucket has been
-            delivered once, or as often as ``epochs`` allows. A window counts as ``seq_len`` tokens, those that a model
+        curriculum: phases, or one mapping of weights. Weights draw windows until the first bucket has been delivered as
+            often as ``epochs`` allows, by default once. A window counts as ``seq_len`` tokens, the number that a model
             predicts.
         batch_size: windows per batch.
         seed: seed of the draws; the order of windows has its own seed.
-        mixing: "even" to keep the shares of the mix in every stretch, or "random" to draw each window's bucket on its
-            own.
+        mixing: "even" to keep the shares of the mix in every stretch, or "random" to draw each window's bucket
+            independently.
         rank, world_size, epochs, on_exhausted, training_tokens, on_budget_mismatch: see
             :class:`longcrawl.loading.Packed`.
 

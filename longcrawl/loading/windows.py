@@ -1,11 +1,11 @@
 """Windows of ``seq_len + 1`` tokens, one at a time or in batches.
 
-Window ``i`` of a file begins at token ``i * (seq_len + 1)``, and never has tokens of two files. A model reads the first
+Window ``i`` of a file begins at token ``i * (seq_len + 1)``, and never spans two files. A model reads the first
 ``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the index of a token in its document,
 counted from the document's start or, if that is before the window, from the window's start.
 
 The global sequence consists of passes over all windows, each in its own order. A step takes its next
-``batch_size * world_size`` windows, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on.
+``batch_size * world_size`` windows, of which rank ``r`` gets ``batch_size``, from number ``r * batch_size`` on.
 """
 
 import itertools
@@ -36,7 +36,7 @@ Window = dict[str, npt.NDArray[Any]]
 BLOCK = 1 << 16
 """Tokens searched at a time."""
 MOST_OPEN = 4096
-"""Most shards mapped at a time; the system allows a process about 65,000 mappings."""
+"""Maximum number of shards mapped at a time; the system allows a process about 65,000 mappings."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Windows:
         tail: handling of the last tokens of a file that do not fill a window: "drop" omits them, as datatrove does;
             "pad" fills the window with ``pad_token``. On padding, ``loss_mask`` is False and positions start from 0.
         pad_token: id of the padding token for ``tail="pad"``, or None for the end of text that an output records.
-        shuffle: "windows" for a keyed order of all windows, "files" for one of the files, "none" for neither.
+        shuffle: "windows" for a keyed order of all windows, "files" for a keyed order of the files, "none" for neither.
         seed: seed of that order, which differs in every pass.
         dtype: type of ``input_ids``: "int64", "int32", or "store" for the stored type, uint16 or uint32.
         loss_mask: "on" adds a bool for each token, False for tokens without loss in the file; "auto" adds it if the
@@ -83,7 +83,7 @@ class Windows:
         subfolders: "read" to include the sub-folders of a folder, or "skip".
         split: split to read from a folder or pattern: "train", a held-out one such as "val", which also finds its
             synonyms, or "all". Without such folders, all files are "train".
-        paths_file: a local JSON file that caches the list of files and their sizes, without files that are added later.
+        paths_file: a local JSON file that caches the list of files and their sizes; files added later are not read.
         on_stale_paths: handling of a ``paths_file`` with other sizes, or with files that ``paths`` does not name.
             "refresh" lists the files again, and "error" raises an error. "trust" raises an error for files that
             ``paths`` does not name, and for a file of another size only when it is opened.
@@ -185,7 +185,7 @@ class Windows:
         """Return the windows of known files with the same settings."""
         made = copy(self)
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        # Removes all cached properties, which belong to other files.
+        # Remove all cached properties, which belong to other files.
         vars(made).clear()
         vars(made).update(kept | {"paths": tuple(file.path for file in files), "paths_file": None, "files": files})
         return made
@@ -230,7 +230,7 @@ class Windows:
 
     @property
     def tokens_left_out(self) -> int:
-        """Number of tokens outside of all windows: the tails of files, and tokens after ``max_tokens``."""
+        """Number of tokens in no window: the tails of files, and tokens after ``max_tokens``."""
         length = self.seq_len + 1
         pairs = zip(self.files, self.counts, strict=True)
         return sum(file.tokens - min(count * length, file.tokens) for file, count in pairs)
@@ -412,9 +412,9 @@ class WindowBatches(feed.Feed):
         rank: index of this process among the trainer's ``world_size`` processes.
         world_size: number of processes that share a step's windows.
         leftover: handling of the windows at the end of a pass that do not fill a step. "carry" completes the step with
-            the first windows of the next pass, so that every pass has each window once, and all batches are full.
-            "short" delivers batches with fewer windows, or none, so that a loop has each window once, for evaluation.
-            "drop" omits them.
+            the first windows of the next pass, so every pass has each window once, and all batches are full. "short"
+            delivers batches with fewer windows, or none, so a loop has each window once; use it for evaluation. "drop"
+            omits them.
 
     Raises:
         LoaderError: a field has a wrong value.

@@ -1,4 +1,4 @@
-"""Helpers for other libraries' trainers, beyond the datasets."""
+"""Helpers for the trainers of other libraries."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Callback for transformers' Trainer that checks aspects of the training that a feed cannot see."""
+"""Callback for transformers' Trainer that checks settings of the training that a feed cannot see."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ SAMPLES = "samples_per_step"
 
 
 def check_feed(feed: Feed | Windows) -> Any:
-    """Return a ``TrainerCallback`` that compares the data with those of a checkpoint, and checks the collator.
+    """Return a ``TrainerCallback`` that compares the data with those of a checkpoint and checks the collator.
 
     A Trainer resumes by counting batches, without comparing their data and sizes. This callback writes the feed's state
     and the samples per step into `trainer_state.json`, and compares both when training resumes from a checkpoint.
@@ -89,7 +89,7 @@ def check_position(args: Any, steps: int, before: int | None) -> None:
 
 
 def check_documents(args: Any, model: Any, loader: Any) -> None:
-    """Check that documents of a row cannot attend to each other, by a mask or as FlashAttention gets several rows."""
+    """Check that documents of a row cannot attend to each other: by a mask, or in several rows by FlashAttention."""
     from transformers import DataCollatorWithPadding
 
     collate = getattr(loader, "collate_fn", None)
@@ -108,7 +108,7 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
 
 
 def check_context(args: Any, feed: Any) -> None:
-    """Check that rows of several documents are not divided among ranks, as accelerate then drops their mask."""
+    """Check that rows of several documents are not divided among ranks, because accelerate would drop their mask."""
     parallelism = getattr(args, "parallelism_config", None)
     if parallelism is not None and parallelism.cp_size > 1 and getattr(feed, "packing", None) != "separate":
         raise LoaderError(
@@ -118,7 +118,7 @@ def check_context(args: Any, feed: Any) -> None:
 
 
 def check_resume(args: Any, loader: Any) -> None:
-    """Check that a resume skips exactly the batches that were trained on, also if one rank reads for all."""
+    """Check that a resume skips exactly the batches that were trained on, even if one rank reads for all."""
     from torch.utils.data import IterableDataset
 
     # Compared as a name, because longcrawl does not depend on accelerate.
