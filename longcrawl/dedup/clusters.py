@@ -6,15 +6,15 @@ with similar n-grams. Memory holds a few bands at a time, and a few numbers per 
 An index of MinHash (:mod:`longcrawl.dedup.index`) has these arrays in addition to the keys of every band:
 
 * ``sample.npy``, uint8 (documents, up to 128), to estimate similarities;
-* ``n_ngrams.npy``, int32 (documents,), to compare sizes; published signatures lack it;
+* ``n_ngrams.npy``, int32 (documents,), to compare sizes, except for published signatures;
 * with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
 
-A document is removed at the first band in which an earlier document has its key and fulfils the conditions; if several
-do, the ledger names the first. The rule is ``near_duplicate_of_earlier``; with several indexes it is
+A document is removed at the first band in which an earlier document has the same key and fulfils the conditions; if
+there are several, the ledger names the first. The rule is ``near_duplicate_of_earlier``; with several indexes it is
 ``near_duplicate_of_earlier_2`` for a document found in the second, and so on.
 
-Documents are numbered in order of preference, and the root of a cluster is its smallest number. In an exchange, G
-groups are small enough for a task; S sections of two million documents are groups merged.
+Documents are numbered in order of preference, and the root of a cluster is its smallest number. In an exchange, each of
+G groups is small enough for a task, and each of S sections consists of groups with two million documents together.
 
 ========  =====================  =========================================  ======================================
 step      tasks > partitions     rows that meet                             a partition becomes
@@ -82,10 +82,10 @@ _U = np.uint64
 _FACTOR, _GOLDEN = _U(MIX_1), _U(GOLDEN)
 
 MOST_LEADERS = 4096
-"""Greatest number of kept documents of similar size in its cluster that a document is compared with."""
+"""Maximum number of kept documents of similar size in its cluster with which a document is compared."""
 
 NEIGHBOURS = 1024
-"""Distinct sets of n-grams on either side, in order of size, with which each is compared in a bucket."""
+"""Number of sets of n-grams on either side, in order of size, with which each distinct set in a bucket is compared."""
 
 
 class Ngrams(NamedTuple):
@@ -104,11 +104,11 @@ class Conditions(NamedTuple):
     """Conditions under which two documents with a common band key are linked; the defaults compare nothing."""
 
     size_ratio: float = 0.0
-    """The least ratio of their numbers of n-grams, smaller by greater; 0 for no bound."""
+    """Minimum ratio of their numbers of n-grams, smaller to larger; 0 for no bound."""
     sizes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
     """int32 [documents], numbers of n-grams; may be empty if ``size_ratio`` is 0."""
     similarity: float = 0.0
-    """The least Jaccard similarity of their n-grams; 0 for no comparison, and the other fields may then be empty."""
+    """Minimum Jaccard similarity of their n-grams. With 0 nothing is compared, and the other fields may be empty."""
     ngrams: Ngrams = Ngrams(np.zeros(0, np.uint32), _NONE, _NONE)
     ranks: Longs = _NONE
     """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
@@ -173,10 +173,10 @@ def _count_common(one: Numbers, other: Numbers, wanted: int) -> int:
 
 @compiled
 def are_similar(one: int, other: int, conditions: Conditions) -> bool:
-    """Whether two documents have the wanted similarity; n-grams are not read if their sizes rule it out."""
+    """Return whether two documents are similar enough; n-grams are not read if their numbers rule it out."""
     first, second = _of(conditions.ngrams, one), _of(conditions.ngrams, other)
     least = conditions.similarity
-    # A quotient like the similarity itself: with a product, rounding would reject pairs exactly at the bound.
+    # Divide, as for the similarity itself: after a multiplication, rounding would reject pairs exactly at the bound.
     if min(len(first), len(second)) / max(len(first), len(second)) < max(least, conditions.size_ratio):
         return False
     wanted = np.int64(least * (len(first) + len(second)) / (1.0 + least)) - 1
@@ -198,7 +198,7 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
 
 @allocating
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
-    """Choose for each document of a cluster, ascending, the first kept one that it is similar to, or itself."""
+    """Choose for each document of a cluster, in ascending order, the first kept document similar to it, or itself."""
     leaders = np.empty(len(members), np.int64)
     of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
     for cluster in range(len(starts) - 1):
@@ -441,18 +441,18 @@ BLOCK = 1 << 28
 """Bytes of band keys that are processed together."""
 
 REFUSED = 1 << 22
-"""Number of dissimilar pairs that are remembered, 8 bytes each: pairs that share a band mostly share others."""
+"""Number of dissimilar pairs that are remembered, 8 bytes each: pairs that share one band mostly share others."""
 
 PAIRS = 1 << 16
 
 MOST_MATCHES = 64
-"""Greatest number of earlier documents with one band key that a document is compared with."""
+"""Maximum number of earlier documents with the same band key with which a document is compared."""
 
 
 def near_duplicates(sketches: pa.Table, settings: Clustering) -> tuple[Longs, Longs, Similarities]:
-    """Compare documents; return the positions of those to remove, the kept one of each, and their similarity.
+    """Compare documents; return the positions of documents to remove, the kept document of each, and their similarity.
 
-    The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``. Null
+    The similarity is computed from n-grams if ``verify`` is set, and otherwise estimated from ``sample``. Null
     ``bands`` are not compared.
     """
     numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
@@ -500,7 +500,7 @@ def _conditions(sketches: pa.Table, order: Longs, settings: Clustering, similari
 
 
 def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
-    """Link documents, numbered by their position in ``order``; return the number of each one's root."""
+    """Link documents, numbered by their position in ``order``; return the root of each."""
     parents = np.arange(len(order), dtype=np.uint32)
     for keys in band_blocks(bands, order, settings.bands):
         for band in keys:
@@ -592,7 +592,7 @@ def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def index_arrays(known: pa.Table) -> Arrays:
-    """Return the arrays other than keys that an index stores of documents, from their sketches."""
+    """Return the arrays that an index stores of documents in addition to keys, from their sketches."""
     whole: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
     lengths = dict[str, Longs]()
     if "n_ngrams" in known.column_names:
@@ -606,7 +606,7 @@ def index_arrays(known: pa.Table) -> Arrays:
 def near_duplicates_of_earlier(
     sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Return the removals of documents with a near-duplicate in an index, the first of several, and a mask of them."""
+    """Return the removals of documents with a near-duplicate in an index, naming the first, and a mask of them."""
     left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
     removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
     for number, index in enumerate(indexes, 1):
@@ -625,7 +625,7 @@ def near_duplicates_of_earlier(
 
 
 def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
-    """Return the earlier document that each one duplicates, -1 for none, and their similarity if measured."""
+    """Return the earlier document that each document duplicates, or -1, and their similarity if measured."""
     rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
     most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
     band, open_ones = 0, np.arange(len(left))
@@ -673,14 +673,14 @@ NEAR = pa.schema([*REMOVALS, *list(CHOSEN)[2:4]])
 PIECE = 1 << 24
 """Documents with their keys of one band in one partition, 16 bytes each."""
 SECTION = 1 << 21
-"""Documents of a section; a task holds id and sample of those in clusters, some 200 bytes each."""
+"""Documents of a section; a task holds id and sample of each that is in a cluster, about 200 bytes."""
 TABLES = 1 << 24
-"""Greatest number of pieces of rows in which the keys of all bands are sent at once."""
+"""Maximum number of pieces of rows in which the keys of all bands are sent at once."""
 BANDS = 45
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
-    """Keep one of all documents that bands link; ``earlier`` has the removals of each group, of earlier datasets."""
+    """Keep one document of each cluster; ``earlier`` has the removals of each group by earlier datasets."""
     sections = sketched.merged(SECTION)
     every = range(sections.groups)
     clusters = Exchange(no_rows, _join, len(every), sketched.place("clusters"))
@@ -754,7 +754,7 @@ def _make_links(
         for keys in block:
             order = link_keys(keys, Conditions(), parents)
             if len(groups) == sketched.groups:
-                continue  # this is the only task, so keys need not be sent
+                continue  # the only task need not send keys
             ordered = keys[order]
             first = first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]
@@ -902,7 +902,7 @@ def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tab
 
 
 def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
-    """Warn of large clusters, or raise StageError; of equally large ones, the first kept document is named."""
+    """Warn of large clusters, or raise StageError; of several largest ones, the first is named."""
     if settings.max_cluster is None:
         return ()
     found = list(engine.tasks(partial(_largest, decided, settings.max_cluster), range(decided.partitions)))
@@ -924,7 +924,7 @@ def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engin
 
 
 def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, int]:
-    """Return how many clusters have more than ``most`` documents, and size and kept document of the largest."""
+    """Return the number of clusters with more than ``most`` documents, and size and kept document of the largest."""
     rows = decided.read(partition)
     rows = rows.filter(pc.greater(rows["members"], most))
     if not rows.num_rows:

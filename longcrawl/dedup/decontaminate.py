@@ -67,7 +67,7 @@ SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
 
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _MEDIUM = {"bytes", "path"}
-"""Fields of an image or a sound in `datasets`, which have no text."""
+"""Fields of images and sounds in `datasets`, which have no text."""
 _EMPTY = "has no rows: remove it, or choose another split"
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 _FORMS = "a dataset, a .jsonl, .json, .parquet, .csv or .txt file, a folder of save_to_disk or ORG/NAME of the Hub"
@@ -151,7 +151,7 @@ def _opened(given: str) -> tuple["Dataset", str]:
             return _split(data, given), repository.partition("/")[2]
     except StageError:
         raise
-    except Exception as failed:  # what `datasets` raises depends on the format
+    except Exception as failed:  # the error of `datasets` depends on the format
         raise StageError(
             f"{given} cannot be read as an evaluation set ({reason_of(failed)}); give {_FORMS}"
         ) from failed
@@ -172,7 +172,7 @@ def _split(data: Any, given: str) -> "Dataset":
 
 
 def _name(path: Path) -> str:
-    """Name an evaluation set by its file's stem, with the folder if the stem is a split; without the digest we add."""
+    """Name an evaluation set by its file's stem without our digest, with the folder if the stem is a split."""
     if kept := kept_name(str(path)):
         return kept.rpartition("-")[0]
     stem = path.name.partition(".")[0] or path.name
@@ -281,7 +281,7 @@ Longs = npt.NDArray[np.int64]
 
 STAGE = "decontaminate"
 MOST_ITEMS = 64
-"""Greatest number of items compared for one n-gram; only phrases common to many questions occur in more."""
+"""Maximum number of items compared for one n-gram; only phrases common to many questions occur in more."""
 
 
 @dataclass(frozen=True)
@@ -461,7 +461,7 @@ def _runs(pairs: Longs, size: int) -> Longs:
 def _separate(runs: Longs) -> Longs:
     """Remove overlaps: a stretch of several items goes to the run that begins first or, of these, the longest."""
     runs = runs[np.lexsort((runs[:, 3], -runs[:, 2], runs[:, 1], runs[:, 0]))]
-    room = int(runs[:, 2].max(initial=0)) + 1  # so that each document begins after the one before
+    room = int(runs[:, 2].max(initial=0)) + 1  # shift each document behind the previous one
     behind = runs[:, 0] * room
     reached = np.maximum.accumulate(runs[:, 2] + behind)
     before = np.concatenate([[-1], reached[:-1]])[: len(runs)] - behind
@@ -470,7 +470,7 @@ def _separate(runs: Longs) -> Longs:
 
 
 def open_evaluation_index(folder: str, ngrams: Ngrams) -> _Items:
-    """Open an index; FormatError if there is none, it was made with other settings, or it is damaged."""
+    """Open an index; FormatError if it is missing, damaged, or made with other settings."""
     index = open_index(folder, STAGE, ngrams.settings())
     keys = index.array(band_names(0)[0], np.uint64, None, 1)
     positions = index.array("positions", np.int64, len(keys))
@@ -519,8 +519,8 @@ class Decontaminate(TokenizerStage, Edit):
     ``policy`` decides what happens to documents with such passages:
 
     * "drop": the document is removed by the rule ``contaminated``, with the greatest share of an item found as value;
-    * "cut": the passages are removed, with ``window`` characters on either side, and the remaining pieces are joined;
-    * "mask": the column ``masked`` marks where no loss is computed, as that of ``ExactSubstring`` does;
+    * "cut": the passages and ``window`` characters on either side are removed, and the remaining pieces are joined;
+    * "mask": the column ``masked`` marks where no loss is computed, as for ``ExactSubstring``;
     * "tag": the column ``contamination`` lists item, start and end; nothing else changes.
 
     Args:
@@ -595,9 +595,10 @@ class Decontaminate(TokenizerStage, Edit):
     def preset(cls, name: str, **changes: Any) -> "Decontaminate":
         """Return a stage with published settings; ``changes`` are other fields, such as ``against``.
 
-        * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words are cut with 200 characters on either side, and so
-          are pieces of fewer than 200; a document in more than 10 pieces is removed. GPT-3 made each piece a document;
-          here they remain in one. Not implemented: GPT-3 ignored 13-grams found in more than 10 training documents.
+        * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words are cut with 200 characters on either side, and
+          pieces of fewer than 200 characters are also cut; a document in more than 10 pieces is removed. GPT-3 made
+          each piece a document; here the pieces stay in one document. Not implemented: GPT-3 ignored 13-grams found in
+          more than 10 training documents.
         * "llama2" (arXiv 2307.09288, A.6): an item is "dirty" if 80 % of its tokens are in shared n-grams of more than
           10 tokens. Llama 2 removed nothing. Not implemented: up to 4 tokens of an n-gram could differ, and n-grams of
           several training documents counted together. Set ``tokenizer`` to the model's. Llama 3 (arXiv 2407.21783,
@@ -607,7 +608,7 @@ class Decontaminate(TokenizerStage, Edit):
           implemented: datasets that contained more than 2 % of an evaluation set's items were removed as a whole.
 
         Raises:
-            StageError: there is no such preset; the message lists the known ones.
+            StageError: the preset is unknown; the message lists the known ones.
         """
         return cls(**preset_fields(cls, name, changes))
 
@@ -752,9 +753,10 @@ def _made(names: tuple[str, ...], _states: tuple[str | None, ...], columns: tupl
 def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:
     """Widen passages by ``window`` characters on either side, and count the pieces of each document before.
 
-    ``places``, int64 [spans, 2], are characters, sorted within a document; ``lengths``, int64 [documents], too. Between
-    two passages, the first takes its window before the second does. A piece with fewer than ``min_piece`` characters is
-    merged into the passage before it or, at the start of the document, into the one after it.
+    ``places``, int64 [spans, 2], are in characters, sorted within a document; ``lengths``, int64 [documents], is also
+    in characters. Between two passages, the first takes its window before the second. A piece with fewer than
+    ``min_piece`` characters is merged into the passage before it or, at the start of the document, into the one after
+    it.
     """
     wide = places.copy()
     first = first_of_equal(rows)

@@ -1,7 +1,7 @@
 """Exact deduplication by text, by URL or by a list of duplicates.
 
-Only the first document of each hash in each group is compared with other groups, so a million equal documents take as
-many rows as there are groups.
+Only the first document of each hash in a group is compared with other groups, so a million equal documents take one row
+per group.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class EqualHashes(IndexedSurvey):
-    """Base of stages that keep one of all documents with the same 128-bit hash; one with a null hash is kept.
+    """Base of stages that keep one of all documents with the same 128-bit hash; documents with a null hash are kept.
 
     Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first", the first row in the
     order in which the source lists files, or "random", the smallest keyed hash of ``seed`` and id. A run with several
@@ -60,7 +60,7 @@ class EqualHashes(IndexedSurvey):
 
     @abstractmethod
     def hashes(self, table: pa.Table) -> pa.Array:
-        """Return the 16-byte hash of each document, or null to keep it."""
+        """Return the 16-byte hash of each document; null keeps the document."""
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return ``id`` and ``hash`` (16 bytes)."""
@@ -167,7 +167,7 @@ TRACKING_PARAMETERS = re.compile(
 """Names of query parameters that track a visitor or a session, or select a version to print or share."""
 
 _SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
-"""A ``sid`` that looks like a session; other values may well be the number of a story."""
+"""A ``sid`` that looks like a session; other values may be the number of a story."""
 
 _SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
@@ -183,11 +183,11 @@ _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 class ListedDuplicates(Judge):
     """Remove documents that the release itself lists as duplicates (column ``duplicate``, bool).
 
-    RedPajama-V2 lists every document with a digest that a Bloom filter had seen in a newer snapshot, so between about 1
-    in 10,000 and 1 in 100 unique documents are also listed.
+    RedPajama-V2 lists a document if a Bloom filter had seen its digest in a newer snapshot. Because such filters err,
+    between about 1 in 10,000 and 1 in 100 unique documents are also listed.
 
     Args:
-        on_missing: what happens to a document without a list (``duplicate`` is null): "drop" removes it by the rule
+        on_missing: treatment of a document without a list (``duplicate`` is null): "drop" removes it by the rule
             ``no_duplicates_list``, "keep" keeps it.
     """
 
@@ -225,8 +225,8 @@ class ExactDocuments(EqualHashes):
         index: with "save", a run writes an index of the documents that it finally kept.
         text: "raw" compares texts byte by byte, "normalised" compares their normal forms, and "without-space" compares
             them without white space, as FinePDFs does.
-        column: the column of texts to compare. Removals by another column than ``text`` have the rule ``same_`` and its
-            name, and documents without a value there are kept.
+        column: the column of texts to compare. Removals by a column other than ``text`` have the rule ``same_COLUMN``,
+            and documents without a value in it are kept.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
@@ -296,7 +296,7 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
         stripped = _with_slashes(stripped)
     try:
         split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
-        spelled = split.netloc.rpartition("@")[2]  # the ``hostname`` of urlsplit would lower a final Σ to ς
+        spelled = split.netloc.rpartition("@")[2]  # ``hostname`` of urlsplit would turn a final Σ into ς
         spelled = spelled[1:].partition("]")[0] if spelled.startswith("[") else spelled.partition(":")[0]
         host, port = spell_host(spelled), split.port
     except ValueError:
@@ -348,9 +348,9 @@ def _stays(parameter: str, query: Query) -> bool:
 class Urls(EqualHashes):
     """Keep one of all documents with the same URL, as normalised by :func:`normalise_url`.
 
-    In RefinedWeb, URLs of documents that earlier parts kept, after all stages, remove documents of later ones: use
-    ``parts`` in one run, or ``index="save"`` in each run and ``against=[earlier runs]`` in the next. A document without
-    a URL, or with a URL that has no host, is kept.
+    In RefinedWeb, URLs of the documents that finally remain in earlier parts remove documents of later parts. For this,
+    use ``parts`` in one run, or ``index="save"`` in each run and ``against=[earlier runs]`` in the next. A document
+    without a URL, or with a URL that has no host, is kept.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ only in parameters.
 

@@ -9,13 +9,13 @@ An index is a folder::
     rows-000.npy    int64 (entries,): the document that has each key, a row number in ids.arrow
     NAME.npy        any other data that a stage keeps of its documents
 
-Keys are hashes: one word for a band of MinHash, two (128 bits) if equal keys must mean equal documents. Files are
+Keys are hashes: one 64-bit word for a band of MinHash, two words if equal keys must mean equal documents. Files are
 mapped, and keys are looked up in sorted order, so that no file has to fit into memory. ``index.json`` is written last
 and contains its own SHA-256. Each file is compared with its SHA-256 once before it is mapped.
 
 Tasks build the same files in three steps: the sketches of each group, then a range of the keys of a band (16 or 24
 bytes a key) with their documents, then each file. A task holds one group or range of about ``PIECE`` documents in 200
-to 270 MB. :func:`write_index` serves a single process, in which tasks would take 1.1 to 2 times as much CPU time.
+to 270 MB. :func:`write_index` is for a single process, in which tasks would take 1.1 to 2 times as much CPU time.
 """
 
 import json
@@ -71,7 +71,7 @@ class Index:
     files: Mapping[str, Mapping[str, Any]]
 
     def find(self, band: int, keys: Keys) -> Places:
-        """Return the first document that has each key, uint64 (n, words), or -1 if none has."""
+        """Return the first document that has each key, uint64 (n, words), or -1."""
         known, rows = self._band(band, keys.shape[1])
         asked, entries = self.entries(band, keys[:, 0], len(known), keys.shape[1])
         same = np.flatnonzero(np.all(known[entries] == keys[asked], axis=1))[::-1]  # the first of several is set last
@@ -87,7 +87,7 @@ class Index:
     def entries(self, band: int, keys: Keys, most: int, words: int = 1) -> tuple[Places, Places]:
         """Return all pairs of a requested first word and an entry that has it; arguments as for :meth:`matches`."""
         known, _ = self._band(band, words)
-        asked = np.argsort(keys)  # so that the search goes through the file once
+        asked = np.argsort(keys)  # search the file in one pass
         starts = np.searchsorted(known[:, 0], keys[asked], "left")
         counts = np.minimum(np.searchsorted(known[:, 0], keys[asked], "right") - starts, most)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -186,7 +186,7 @@ def write_array(folder: Path, name: str, pieces: Iterable[npt.NDArray[Any]]) -> 
                 write_array_header_1_0(opened, about)
             opened.write(piece.data)
             rows += len(piece)
-        # The header leaves room for any number of rows, so that it has as many bytes.
+        # The header leaves room for any number of rows, so its size does not change.
         opened.seek(0)
         write_array_header_1_0(opened, about | {"shape": (rows, *about["shape"][1:])})
     return f"{name}.npy"
@@ -204,7 +204,7 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     """Open the index of a stage, in ``path`` or in ``index/STAGE`` of a run.
 
     Raises:
-        FormatError: there is no index, or it was made with other settings than ``settings``.
+        FormatError: the index is missing, or was made with settings other than ``settings``.
     """
     places = (Path(path), Path(path, INDEX, stage))
     folder = next((each for each in places if (each / DESCRIPTION).is_file()), None)
@@ -263,7 +263,7 @@ class IndexedSurvey(Survey):
 
     @abstractmethod
     def band_keys(self, known: pa.Table) -> Iterator[Keys]:
-        """Return the keys of documents that have some, band by band; use each array before taking the next."""
+        """Return the keys of documents that have keys, band by band; use each array before taking the next."""
 
     def arrays(self, known: pa.Table) -> "Arrays":  # noqa: ARG002  # those that save more need it
         """Return other data of documents that have keys, for the index; the column of keys may be missing."""
@@ -324,7 +324,7 @@ class IndexedSurvey(Survey):
         self.open_indexes()
 
     def open_indexes(self) -> list[Index]:
-        """Open the indexes of ``against``; FormatError if there is none, or it was made with other settings."""
+        """Open the indexes of ``against``; FormatError if one is missing or was made with other settings."""
         return [open_index(path, self.name, self.hashed()) for path in self.against]
 
 
@@ -334,7 +334,7 @@ REMOVALS = pa.schema([(DOCUMENT, pa.int64()), *REMOVAL_SCHEMA])
 def removal_table(
     ids: Any, rule: str, kept_ids: Any, values: npt.NDArray[np.float64] | None = None, threshold: float | None = None
 ) -> pa.Table:
-    """Return rows of ``REMOVAL_SCHEMA``: documents removed by one rule, each in favour of a kept one."""
+    """Return rows of ``REMOVAL_SCHEMA``: documents removed by one rule, each in favour of a kept document."""
     nothing = pa.nulls(len(ids), pa.float64())
     measured = nothing if values is None else pa.array(values, pa.float64())
     bound = nothing if threshold is None else pa.repeat(pa.scalar(threshold, pa.float64()), len(ids))
@@ -401,7 +401,7 @@ PIECE = 1 << 22
 
 
 def _take_known(survey: IndexedSurvey, kept: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
-    """Return a group's documents that have keys; chunks are kept as they are, since each becomes a batch of ids."""
+    """Return a group's documents that have keys; chunks are not combined, because each becomes a batch of ids."""
     return pa.concat_tables(survey.known(table).drop_columns([survey.key]) for table in kept.read(group))
 
 
@@ -463,7 +463,7 @@ ENDS = "_ends"
 
 
 def remove_from_index(folder: Path, ids: pa.Array) -> int:
-    """Rewrite an index without some documents, if it has any of them; return how many were removed.
+    """Rewrite an index without some documents, if it has any of them; return the number removed.
 
     FormatError for an array with neither a row for each document nor offsets, CorruptionError for a changed file.
     """
@@ -537,7 +537,7 @@ def _take_earlier(
 
 
 def staying(keys: pa.ChunkedArray, group: int, sketched: Sketched, earlier: Exchange) -> Places:
-    """Return the positions in a group of documents that have a key and are in no earlier dataset."""
+    """Return the positions in a group of the documents that have a key and are in no earlier dataset."""
     stays = pc.is_valid(keys).to_numpy().copy()
     stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
     return np.flatnonzero(stays)

@@ -36,7 +36,7 @@ Longs = npt.NDArray[np.int64]
 Texts: TypeAlias = Sequence[str | None] | pa.Array | pa.ChunkedArray
 
 SAMPLE = 128
-"""Hash values of which one byte each is kept, to estimate similarities: within 0.04 (one s.e.) at 0.8."""
+"""Number of hash values of which one byte is kept, to estimate similarities: with a standard error of 0.04 at 0.8."""
 
 MOST_PERMUTATIONS = 1 << 20
 
@@ -59,9 +59,9 @@ class MinHash(TokenizerStage, NearDuplicates):
     band. A pair of Jaccard similarity s is linked with probability ``1 - (1 - s**rows)**bands``, which
     ``print(stage.curve)`` shows. Hash values equal those of datasketch's scheme "affine32", bit for bit.
 
-    A document with one n-gram, or fewer units than that, duplicates those with the same normal form. A document without
-    any (empty, null, only punctuation) is always kept. Among n documents, two with different hash values share a band
-    key with probability n**2 / 2**65 per band.
+    A document with at most one n-gram duplicates documents with the same normal form. A document without units (empty,
+    null, only punctuation) is always kept. Among n documents, two with different hash values share a band key with
+    probability n**2 / 2**65 per band.
 
     The result does not depend on batch size, and only ``keep="first"`` depends on the order of documents. The ledger's
     value is the Jaccard similarity to the kept document, exact if ``verify`` is set and otherwise estimated from 128
@@ -76,8 +76,8 @@ class MinHash(TokenizerStage, NearDuplicates):
         seed: seed of the permutations, as in datasketch, and of the choice "random".
         keep: document of a cluster to keep: "random", the "longest" in bytes of text (of equally long ones, the
             smallest id), or the "first" in reading order.
-        tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`. For the unit
-            "token".
+        tokenizer: for the unit "token": a file, a Hub id or an object; see
+            :func:`longcrawl.tokens.encoders.load_encoder`.
         verify: least Jaccard similarity at which two documents that share a band are linked. The sketch then includes
             n-grams, 4 bytes each. All pairs that share a band key are compared, unless more than 1,024 different sets
             of n-grams share it: then each is compared with the 1,024 before and the 1,024 after it in size.
@@ -85,13 +85,13 @@ class MinHash(TokenizerStage, NearDuplicates):
             B. "star": a document is removed only if it is itself similar enough to a kept one; needs ``verify``. It is
             compared with the documents kept before it in its cluster, up to the first 4,096 of a suitable size.
         min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
-            With linkage "single" a cluster may still chain from long to short documents; with "star" it also holds for
-            the kept document.
-        max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
+            With linkage "single", a cluster may still chain from long to short documents; with "star", the bound also
+            holds for the kept document.
+        max_cluster: maximum size of a cluster, above which ``on_large_cluster`` applies; None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
         max_characters: characters at the start of a text that are compared; None for all.
-        against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
-            kept is removed by the rule ``near_duplicate_of_earlier``, before the rest are compared with each other.
+        against: indexes of earlier datasets, or runs that saved one. A document that shares a band with a document kept
+            there is removed by the rule ``near_duplicate_of_earlier``, before the others are compared with each other.
             ``verify`` (of both) and ``min_size_ratio`` also apply here, to at most 64 documents of each band key of an
             index. See :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes an index of the documents that it finally kept, 16 bytes per band and document.
@@ -145,12 +145,12 @@ class MinHash(TokenizerStage, NearDuplicates):
         * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
         * "fineweb": 14 bands of 8 over words;
         * "finepdfs": 32 bands of 10 over words of the first 1,000,000 characters;
-        * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8, of Jaccard similarity where
-          they compared edit similarity. Set ``linkage="star"`` if each removed document must be that similar to the
-          kept one.
+        * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8; this is Jaccard similarity,
+          while the paper used edit similarity. Set ``linkage="star"`` if each removed document must be that similar to
+          the kept one.
 
         Raises:
-            StageError: there is no such preset; the message lists the known ones.
+            StageError: the preset is unknown; the message lists the known ones.
         """
         return cls(**preset_fields(cls, name, changes))
 
@@ -197,8 +197,8 @@ class MinHash(TokenizerStage, NearDuplicates):
         """Return the columns by which documents are compared.
 
         ``id``; ``bands`` (8 bytes per band, null for a document without n-grams); ``sample`` (the low byte of up to 128
-        hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
-        ``ngrams`` (lists of uint32, sorted) to verify.
+        hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) if the longest is kept;
+        ``ngrams`` (lists of uint32, sorted) if ``verify`` is set.
         """
         ids, texts = document_ids(table, self.name), valid_texts(column(table, "text", self.name), self.name)
         units, bounds = self._hash_units(texts)
@@ -229,7 +229,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         return made
 
     def open_indexes(self) -> list[Index]:
-        """Open the indexes of ``against``; FormatError also for one without n-grams, if they are to be verified."""
+        """Open the indexes of ``against``; FormatError also for an index without n-grams if ``verify`` is set."""
         indexes = super().open_indexes()
         for index in indexes:
             if self.verify is not None and not index.has("ngrams"):

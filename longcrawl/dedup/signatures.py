@@ -89,8 +89,8 @@ def bands_for_threshold(threshold: float, permutations: int, false_positive_weig
     """Return the (bands, rows) of at most ``permutations`` hash values with the least weighted error.
 
     As in datasketch, the error is the area under the curve below the threshold, where pairs are found wrongly, and the
-    area above it beyond the threshold, where they are missed. For a weight of 1 rows are the most that there are, and
-    datasketch takes the first of several that its floats cannot tell apart.
+    area above it beyond the threshold, where they are missed. For a weight of 1, the number of rows is the maximum;
+    datasketch instead takes the first of several results that its floats cannot tell apart.
 
     Raises:
         StageError: a number is out of range.
@@ -129,7 +129,7 @@ VALUE = 4
 
 
 class NearDuplicates(IndexedSurvey):
-    """Base of stages that keep one of all documents that share a band of hash values, with earlier datasets first."""
+    """Base of stages that keep one of all documents that share a band of hash values, also across earlier datasets."""
 
     within_parts: ClassVar[bool] = True
     key: ClassVar[str] = "bands"
@@ -161,7 +161,7 @@ class NearDuplicates(IndexedSurvey):
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Keep one of all documents that bands link, after removing those of earlier datasets."""
+        """Keep one of all documents that bands link, after removing those found in earlier datasets."""
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     @property
@@ -195,10 +195,10 @@ class MinHashSignatures(NearDuplicates):
         column: signature_sim1.0 (1 band of 128 rows), 0.9 (5 of 25), 0.8 (9 of 13) or 0.7 (14 of 9).
         keep: document of a cluster to keep: "random", or the "first" in reading order.
         seed: seed of the choice "random".
-        max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
+        max_cluster: maximum size of a cluster, above which ``on_large_cluster`` applies; None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
-        against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they kept
-            is removed first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
+        against: indexes of earlier dumps, or runs that saved one. A document that shares a band with a document kept
+            there is removed first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes an index of the documents that it finally kept, 16 bytes per band and document.
     """
 
@@ -228,7 +228,7 @@ class MinHashSignatures(NearDuplicates):
         return Clustering(self.name, self.curve.bands, self.keep, self.seed, None, "single", None, *bounds)
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (low bytes of the hash values)."""
+        """Return ``id``, ``bands`` (8 bytes per band, or null) and ``sample`` (low bytes of the hash values)."""
         ids, given = document_ids(table, self.name), self._signatures(table)
         bands, rows = RPV2_BANDS[self.column]
         there = given.is_valid().to_numpy(zero_copy_only=False)

@@ -2,8 +2,8 @@
 
 Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data Makes Language Models Better", 2022.
 
-``find`` exists beside ``exchange`` because its memory is bounded by ``memory``, and it takes half the CPU time of an
-exchange with one group.
+``find`` exists in addition to ``exchange`` because it bounds its memory by ``memory``, and takes half the CPU time of
+an exchange with one group.
 
 Equal windows have equal anchors (:mod:`longcrawl.dedup.repeats`), so all windows of an anchor go to one partition. The
 *place* of a token combines the number of its group and, in the lower 40 bits, its number in the group.
@@ -20,7 +20,7 @@ linked    G > G, by group         these                                   ``SPAN
 ========  ======================  ======================================  =============================================
 
 The windows of a frequent anchor are sent one by one, by their own hash, and equal ones within 64 MiB only once. A task
-holds up to 10 bytes for each token of its group, and some 400 MB (``benchmarks/passages.py``).
+holds up to 10 bytes for each token of its group, and about 400 MB (``benchmarks/passages.py``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ BLOCK = 16
 """Low bits of a place that are ignored when spans and other places are assigned to partitions."""
 PIECE = 1 << 25
 FREQUENT = 1 << 15
-"""Segments of an anchor, in all groups, beyond which its windows are sent one by one."""
+"""Number of segments of an anchor, in all groups, above which its windows are sent one by one."""
 MOST = (1 << 16) - 1
 """Greatest count of an anchor's segments that a group sends; higher counts are clipped."""
 
@@ -319,8 +319,8 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
     The normal forms of the texts are compared, as in the paper: copies that differ in case, accents, punctuation, white
     space or invisible characters (soft hyphens, zero-width spaces) are also found, and each is cut or masked at its
-    place in its own document. A span never begins or ends with white space or punctuation. A character may become
-    several in the normal form, such as a Hangul syllable. If only part of it is repeated, it is not in the span.
+    place in its own document. A span never begins or ends with white space or punctuation. A character that becomes
+    several in the normal form, such as a Hangul syllable, is in the span only if all of them are repeated.
 
     ``policy`` decides what happens to documents with spans:
 
@@ -352,7 +352,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
     Raises:
         StageError: two documents have one id; an id or the column ``text`` is missing; or the documents are already
-            masked: cutting or masking them again would lose those masks.
+            masked: cutting or masking them again would lose the masks.
         TokenizerError: the tokenizer cannot be loaded.
     """
 
@@ -388,7 +388,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         return pa.table({"id": ids, "tokens": lists})
 
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
-        """Find the spans of all documents, in tokens; StageError if two have one id, or for another search's folder."""
+        """Find the spans of all documents, in tokens; StageError for repeated ids, or the folder of another search."""
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
         found, links = [], []
@@ -400,7 +400,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         documents, (starts, others) = np.concatenate([here for here, _ in found]), np.concatenate(links).T
         tables, at = [], 0
         for here, inside in found:
-            # The span that contains the other place, since every copy is in one, and its number in its document.
+            # Every copy is in a span: find the span that contains the other place, and its number in its document.
             also = np.searchsorted(starts, others[at : at + len(here)], "right") - 1
             numbers = also - np.searchsorted(documents, documents[also], "left")
             ids, also_ids = (pc.cast(stored_ids(folder, each), pa.string()) for each in (here, documents[also]))
