@@ -46,7 +46,8 @@ Points = npt.NDArray[np.uint32]
 JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4  # kinds of phrases, as bit flags
 STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
 RULES = dict(enumerate(UNLISTED_SPACE, UNENDED))
-"""Field names of the rules for lines: the first that applies removes a line; the last cuts its citation marks."""
+"""Field names of the rules for lines: the first one that applies removes the line, but the last only cuts citation
+marks."""
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
 FACTS = 9
 """Facts about a line; its content is the bytes from ``FIRST`` to ``STOP``, ``LONGEST`` a word's characters."""
@@ -58,7 +59,7 @@ _SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1
 
 
 class Rules(NamedTuple):
-    """The rules for lines; a rule that is switched off has a threshold that no line can fail."""
+    """Thresholds of the rules for lines; the threshold of a disabled rule is out of reach."""
 
     flag_of: Flags  # flags of code points
     tree: PhraseTree  # the phrases of the rules
@@ -402,21 +403,23 @@ class C4Quality(RecordedEdit):
     by ``\n``; blank lines are dropped. The first of these rules that applies removes a document:
 
     * ``lorem_ipsum``: one of its lines contains the phrase;
-    * ``curly_bracket``: it contains a {;
-    * ``min_sentences``: its kept lines have fewer sentences than that;
+    * ``curly_bracket``: the document contains a {;
+    * ``min_sentences``: its kept lines have fewer sentences than this threshold;
     * ``bad_words``: its kept lines contain a word of the list for its language as a whole word (in Japanese, Thai and
       Chinese: anywhere).
 
-    A document without text counts as empty: it has no sentences.
+    A document without text counts as empty, so it has no sentences.
 
     A sentence has a letter or a digit and ends at a run of . ! ?, with any quotation marks and brackets closed after
-    it, before white space, or at the end of the line. C4 counted with nltk's punkt, for which "Dr. No" has no end.
+    it, before white space, or at the end of the line. C4 counted with nltk's punkt, which knows that "Dr." does not end
+    a sentence.
 
-    The defaults 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
+    The defaults, 3 words and 5 sentences, are those of the paper's first versions; the code that made C4 uses 5 words
+    and 3 sentences.
 
     Args:
         definitions: "paper" uses the rules of this description. "datatrove" gives the results of datatrove 0.10 except
-            for sentences, and thus those of T5's code except for the apostrophe. Lines end where ``str.splitlines``
+            for sentences. They equal those of T5's code except for the apostrophe. Lines end where ``str.splitlines``
             ends them. ' and " are terminal marks, but ” and "..." are not. Words are counted and white space is
             stripped before citation marks are cut, so a line that ends in a citation mark is removed. Braces and
             placeholders count only on lines that the earlier rules keep, and a brace beside "javascript" does not

@@ -1,4 +1,4 @@
-"""Stages that score documents with a classifier and filter by thresholds, which are given or fitted to a share."""
+"""Stages that score documents with a classifier and filter by thresholds, either given or fitted to a share to keep."""
 
 import sys
 from abc import abstractmethod
@@ -152,8 +152,9 @@ class FastTextClassifier(Classifier):
     the rule is ``at_least``. If there is a threshold, documents with a lower score or a null score are removed.
 
     Models are fastText's supervised ones, ``.bin`` or ``.ftz``, with any loss and n-grams, pruned or quantised;
-    ``longcrawl train-classifier`` trains one from two folders. DCLM kept pages of at least 0.018112, a tenth of its
-    crawl. If the other label scores higher, DCLM's score is 1 minus that score, which differs by at most 0.00003.
+    ``longcrawl train-classifier`` trains one from two folders. DCLM kept pages with a score of at least 0.018112, a
+    tenth of its crawl. If the other label scores higher, DCLM's score is 1 minus that score, which differs by at most
+    0.00003.
 
     fastText classifies one line. ``line_ends`` selects how a text becomes one line:
 
@@ -167,10 +168,10 @@ class FastTextClassifier(Classifier):
     Args:
         model: the path of a ``.bin`` or ``.ftz`` file.
         label: one or several of the model's labels, without ``__label__``.
-        at_least: the lowest score of kept documents. For several labels a mapping such as ``{"hq": 0.5}``; a document
-            must pass all of them. None keeps all documents.
+        at_least: the lowest score of kept documents; for several labels, a mapping such as ``{"hq": 0.5}``, of which a
+            document must pass all thresholds. None keeps all documents.
         top_fraction: the share of documents to keep, in place of ``at_least``. The threshold is the highest score that
-            this share of a sample of the stage's input reaches. Ties may keep more.
+            this share of a sample of the stage's input reaches; ties may keep more.
         column: the name of the score column, float64.
         line_ends: how a text becomes one line, "newline" or "splitlines".
         train_documents: how many documents ``top_fraction`` is fitted to; None for all.
@@ -252,10 +253,10 @@ class SequenceClassifier(OfModel, Classifier):
 
     For a model with one output (a regression), ``column`` holds that output, and ``column_int`` holds it rounded to a
     whole number from 0 to 5, as in FineWeb-Edu. For a model with several labels, ``column_label`` holds the best label,
-    and ``column`` its score, or that of ``label``. If ``label`` is a tuple, each label has its own column and rule:
-    those of "High" are ``column_High`` and ``at_least_High``; otherwise the rule is ``at_least``. Documents whose best
-    label is not in ``keep`` are removed by the rule ``keep``. A text without tokens has null in all these columns, and
-    is removed if there is a threshold or ``keep``.
+    and ``column`` the score of that label, or of ``label`` if it is set. If ``label`` is a tuple, each label has its
+    own column and rule, such as ``column_High`` and ``at_least_High``; otherwise the rule is ``at_least``. Documents
+    whose best label is not in ``keep`` are removed by the rule ``keep``. A text without tokens has null in all these
+    columns, and is removed if there is a threshold or ``keep``.
 
     Only the first ``max_length`` tokens are read, including those that the tokenizer adds, as in a pipeline with
     ``truncation=True``. Scores are rounded, so that a document has the same score in any batch, order and process.
@@ -332,7 +333,7 @@ class SequenceClassifier(OfModel, Classifier):
             found[known] = self._ask(model, [rows[number] for number in known])
         if len(names) == 1:
             return self._regression(found[:, 0])
-        # A row without scores has no best label; any index will do, as its label is masked.
+        # A row without scores has no best label. Any index will do, because its label is masked.
         best = np.argmax(np.nan_to_num(found, nan=-np.inf), axis=1)
         highest = pa.array(found[np.arange(len(found)), best], from_pandas=True)
         labels = pa.array(names, pa.string()).take(pa.array(best, mask=np.isnan(found).any(axis=1)))

@@ -28,7 +28,7 @@ _COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("t
 
 @dataclass(frozen=True)
 class MeasuredRule:
-    """The result of one rule for the document; ``value`` and ``threshold`` are None if there are none."""
+    """The result of one rule for the document; ``value`` or ``threshold`` is None if it is missing."""
 
     stage: str
     rule: str
@@ -64,7 +64,7 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class SeenText:
-    """A text as some stages saw it, with the places that their rules refer to and the changes of an edit."""
+    """A text that some stages saw, with the places that their rules refer to and the changes of an edit."""
 
     text: str
     stages: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class SeenText:
     changes: tuple[LineChange, ...] = ()
 
     def changed_places(self) -> list[tuple[Span, LineChange]]:
-        """Return the place of each change: the changed part of its line, or the whole line if that is not found."""
+        """Return the place of each change: the changed part of its line, or the whole line if the part is not found."""
         lines, at = [], 0
         for line in self.text.split("\n"):
             lines.append((at, at + len(line)))
@@ -359,7 +359,7 @@ def explain(
     and (in a list) stages that lack a column are not explained, but listed with the reason.
 
     With the column ``html``, the text is extracted from the page by a stage such as ``ExtractText(engine="blocks")``,
-    which comes first; the blocks of the page are shown too.
+    which comes first; the blocks of the page are also shown.
 
     Args:
         text: the document; not used if ``html`` is given.

@@ -1,7 +1,7 @@
 """fastText models: reading and writing model files, hashing words and n-grams, scoring and training.
 
-The rows of short words are cached, and the cache lines of the words of a stretch of text are prefetched before they are
-needed. Rows are summed in fastText's order and precision, so scores are equal bit for bit.
+The rows of short words are cached, and the cache lines for the next words of a text are prefetched. Rows are summed in
+fastText's order and precision, so scores are equal bit for bit.
 """
 
 # ruff: noqa: FBT001
@@ -135,7 +135,7 @@ class _Reader:
     def entries(self) -> tuple[Bytes, Integers, Integers, int, Int32s | None]:
         """Return the whole file, begin, end and count of its words and labels, the number of words, and kept buckets.
 
-        The last is int32 [kept, 2], buckets and their rows, or None if no bucket was pruned.
+        Kept buckets are int32 [kept, 2], buckets and their rows, or None if no bucket was pruned.
         """
         count, words, labels = self.array("<i4", 3).tolist()
         _, kept = self.array("<i8", 2).tolist()  # the first number is the count of training tokens
@@ -205,7 +205,7 @@ def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDAr
 
 
 def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
-    """Write a softmax model, neither pruned nor quantised, as a ``.bin``; counts of words and labels fall."""
+    """Write a softmax model, neither pruned nor quantised, as a ``.bin``; words and labels have descending counts."""
     words, rows, output = model.words, model.vectors.rows, model.vectors.output
     listed = [bytes(words.data[slice(*pair)]) for pair in pairwise(words.bounds.tolist())]
     entries = [*zip(listed, word_counts, strict=True)]
@@ -363,7 +363,7 @@ def make_scratch(words: Words, offsets: Integers) -> Scratch:
 def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Write begin and end of the words of the stretch at ``at`` to ``edges``, int64 [2, _CUT_WORDS].
 
-    ``begun`` is 1 if a word from before, with its begin in ``edges``, goes on. Return how many have begun and ended.
+    ``begun`` is 1 if a word that began earlier, at the begin in ``edges``, continues. Return how many began and ended.
     """
     first, ended, within = np.int64(text.ctypes.data), _U(0), begun
     stop = min(at + STRETCH, len(text))
@@ -520,7 +520,7 @@ def _spend(rows: Floats, listed: Int32s, count: int, vector: Floats, trains: boo
 
 @forced_inline
 def _remainder(value: np.uint64, count: int, inverse: float) -> int:
-    """Return ``value % count`` by a multiplication, since a division costs more than all the rest."""
+    """Return ``value % count`` by a multiplication, since a division would take most of the time."""
     number = np.int64(value)
     left = number - np.int64(number * inverse) * count
     if left < 0:

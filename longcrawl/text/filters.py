@@ -1,6 +1,6 @@
 """Filters by size, language and precomputed quality signals."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels, ints and numpy ints are one type, which mypy does not know; the codes are off for the whole file.
 # mypy: disable-error-code="assignment, operator, arg-type"
 
 import json
@@ -115,7 +115,7 @@ class MinBytes(Judge):
     """Keep documents of at least ``n`` UTF-8 bytes, to avoid tokenising documents that are certainly too short.
 
     A byte-level BPE gives at most one token per byte. With the same ``n`` as a later ``min_tokens``, this stage removes
-    no document that ``min_tokens`` would keep. ``json_escaped`` and ``ensure_ascii`` must be those of ``tokenize``.
+    no document that ``min_tokens`` would keep. Set ``json_escaped`` and ``ensure_ascii`` as in ``tokenize``.
     """
 
     n: int = 65_536
@@ -157,7 +157,7 @@ class Language(Judge):
 
 @dataclass(frozen=True)
 class SignalRule:
-    """A rule that a signal, or one signal divided by another, must be at least or at most ``bound``."""
+    """A rule that a signal, or a quotient of two signals, must be at least or at most ``bound``."""
 
     name: str
     signal: str
@@ -251,7 +251,7 @@ class SignalRules(Judge):
 
 @cache
 def load_preset(name: str) -> tuple[SignalRule, ...]:
-    """Read the rules of a preset, in order; StageError if there is no such preset."""
+    """Read the rules of a preset, in order; StageError for an unknown preset."""
     if name not in RULE_SETS.names():
         raise StageError(f"unknown preset {name!r}; {known_names(RULE_SETS.names(), name)}")
     comparisons: tuple[Literal["at_least", "at_most"], ...] = ("at_least", "at_most")

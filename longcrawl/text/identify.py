@@ -1,6 +1,6 @@
 """Language identification: models and the stage ``IdentifyLanguage``."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels, ints and numpy ints are one type, which mypy does not know; the codes are off for the whole file.
 # mypy: disable-error-code="assignment, operator, arg-type"
 
 import importlib.util
@@ -42,7 +42,7 @@ _ASCII = np.zeros(128, np.uint8)
 _ASCII[list(string.ascii_uppercase.encode())], _ASCII[list(string.ascii_lowercase.encode())] = _CAPITAL, _OTHER
 _AT_ONCE = 64  # bytes between checks of whether the rest of a text can still change the result
 _LEAST_LETTERS, _LEAST_SHARE = 50, 0.2
-"""Bytes of letters that a page must have to be identified, and their share of its bytes that are not white space."""
+"""Minimum bytes of letters on a page to be identified, and their minimum share of its bytes other than white space."""
 _PAGES = 64
 """Pages that are scored at a time."""
 
@@ -132,7 +132,7 @@ class _FastTextIdentifier:
                 )
         self._model = model
         self.codes = [language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels]
-        """Language of each label, None for one that is none."""
+        """Language of each label, None for a label that is not a language."""
 
     def __call__(self, texts: pa.Array) -> Identified:
         model, (data, offsets) = self._model, text_buffers(texts)
@@ -212,7 +212,7 @@ class IdentifyLanguage(Edit):
     A document has no language (null) and a score of 0 if it has no text, has only white space, or is in no language
     that the model knows. It is removed, unless ``min_score`` is 0 or None; ``Language`` then drops it.
 
-    If more than half of the letters of a text are capitals, any model gets it in lower case: lid.176 takes German in
+    If more than half of the letters of a text are capitals, models read it in lower case: lid.176 takes German in
     capitals for Lithuanian. Letters of scripts without case do not count as capitals, and Cherokee is not lower-cased.
 
     The score that is compared with 0.65 depends on ``model``:
@@ -226,14 +226,14 @@ class IdentifyLanguage(Edit):
     * "py3langid" (BSD, ``pip install py3langid``): the normalised probability of the language, which is less extreme
       the longer a document is. 0.65 drops fewer pages than with lid.176. Its ``zxx`` counts as no language;
     * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): 1 - 0.35 * r / 1200 for the distance r to the
-      language's profile; above 1200, resiliparse itself calls results "usually false". It has 101 languages, and is
-      the fastest and the least accurate: it identifies numbers as English.
+      language's profile; above 1200, resiliparse itself calls results "usually false". It knows 101 languages, and is
+      the fastest and least accurate model: it identifies numbers as English.
 
     With ``unit`` "page", as in FinePDFs, each page of a document with ``page_offsets``, which
     :class:`~longcrawl.text.ExtractPdf` adds, is scored without its tables, the lines with a tab. A language's score is
     the mean over all pages with text; pages with less than 50 bytes of letters, or less than 20 % of letters, count as
     0. The document's language is the first in the order of scores that reaches its own threshold, or else the first. If
-    the model's first label is no language, such as ``zxx``, the document has none. A document without
+    the model's first label is not a language, such as ``zxx``, the document has none. A document without
     ``page_offsets`` is one page.
 
     fastText classifies one line: every ``\n`` counts as a space. Words end at ASCII white space and at U+0000. ``</s>``
@@ -246,7 +246,7 @@ class IdentifyLanguage(Edit):
         languages: other thresholds by language: a mapping such as ``{"de": 0.5}``, or a name or path that
             :func:`longcrawl.text.read_languages` reads, with ``min_language_score`` for some languages; None keeps all
             documents of a language. FineWeb-2's files have this form, with thresholds for GlotLID's scores.
-        max_chars: the number of characters for the model, from the first that is not white space; None for all.
+        max_chars: the number of characters that the model reads, from the first that is not white space; None for all.
         unit: "document", or "page" to average over pages, with "lid.176" or a fastText model.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D; FinePDFs
@@ -297,7 +297,7 @@ class IdentifyLanguage(Edit):
         return (*(() if model is None else (model,)), *language_files(named))
 
     def prepare(self) -> None:
-        """Load the model and compile the kernels; raise StageError if there is no such model or package."""
+        """Load the model and compile the kernels; raise StageError if the model or its package is missing."""
         self.edit(pa.table({"text": pa.array([""], pa.large_string())}))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:

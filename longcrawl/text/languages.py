@@ -160,7 +160,7 @@ FIELDS = tuple(
 
 
 def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Convert the content of a FineWeb-2 file to thresholds by field name; StageError for what is not of that form."""
+    """Convert the content of a FineWeb-2 file to thresholds by field name; StageError for another form."""
     found: dict[str, Any] = dict(_EVERY_LANGUAGE)
     for key, value in content.items():
         if key not in FINEWEB_2_KEYS:
@@ -208,7 +208,7 @@ def read_languages(name: str) -> Languages:
               ``max_later_line_characters`` is 0.1 and ``min_stop_words`` is 2.
 
     Raises:
-        StageError: there is no table, file or folder of that name, or its content is invalid.
+        StageError: no table, file or folder has that name, or its content is invalid.
     """
     if name in language_tables():
         found = _read_file(_TABLES.shipped(name), f"table {name!r}")
@@ -236,7 +236,7 @@ def language_files(name: str | None) -> tuple[str, ...]:
 
 
 def find_language(known: Languages, name: str) -> str | None:
-    """Return the entry that matches a language name of any form (fr, fra, fra_Latn, fr-FR), or None if none does.
+    """Return the entry that matches a language name of any form (fr, fra, fra_Latn, fr-FR), or None.
 
     An entry of exactly that name comes first. Otherwise two-letter and three-letter codes are equivalent, and case,
     ``-`` or ``_``, regions and variants are ignored. Entries are tried in this order, ties by name:

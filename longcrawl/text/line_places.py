@@ -1,6 +1,6 @@
 """Edits that list the places they change, and the character positions of lines that kernels edited or removed."""
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels, ints and numpy ints are one type, which mypy does not know; the codes are off for the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value"
 # ruff: noqa: FBT001
 

@@ -185,7 +185,7 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 
 CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15  # largest number of tokens in a batch; on a CPU, a longer row is as fast alone
 TOLERANCE = 1e-5
-"""Largest difference of float32 answers in a batch from those alone: absolute up to 1, relative for larger values."""
+"""Maximum difference between float32 answers in a batch and alone: absolute up to 1, relative for larger values."""
 
 
 def load_model(
@@ -198,9 +198,9 @@ def load_model(
     weights are needed; None leaves the choice to transformers, as some models support only one.
 
     Raises:
-        StageError: torch is missing; there is no model, no tokenizer or no weights for the task; there is no GPU.
+        StageError: torch, the model, its tokenizer, its weights for the task, or a GPU is missing.
     """
-    # MKL's per-thread memory makes forked workers hang, as they do not have their parent's threads.
+    # MKL's per-thread memory makes forked workers hang, because they lack their parent's threads.
     os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
     try:
         _spare_cuda()
@@ -268,9 +268,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _spare_cuda() -> None:
-    """Keep ``torch.cuda.is_current_stream_capturing`` from initialising CUDA, which forked processes cannot use then.
+    """Keep ``torch.cuda.is_current_stream_capturing`` from initialising CUDA.
 
-    transformers calls it even on a CPU.
+    transformers calls it even on a CPU, and forked processes could then not use CUDA.
     """
     import torch
 
@@ -458,7 +458,7 @@ def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequenc
         compute(batch)
 
     before = torch.get_num_threads()
-    # There are as many workers as cores, so each one uses a single core.
+    # There is one worker per core, so each uses a single core.
     count = 1 if multiprocessing.parent_process() is not None else before
     try:
         list(_threads(os.getpid(), count).map(alone, batches))

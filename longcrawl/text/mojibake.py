@@ -18,7 +18,7 @@ from longcrawl.kernels.texts import check_not_masked, valid_texts
 
 _UNMAPPED = re.compile("[\ue000-\uf8ff\ufffd\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
 _REPAIRABLE = re.compile(r"[^\t\n -%'-~]")
-"""Matches what a line must have to be changed: a character that is not printable ASCII, or the & of an entity."""
+"""Matches a character without which a line is not changed: one outside printable ASCII, or the & of an entity."""
 
 
 @stage
@@ -26,10 +26,10 @@ class FixText(Rewrite):
     r"""Repair mojibake (text decoded with a wrong encoding) with ftfy, and remove characters without meaning.
 
     ftfy also undoes HTML entities, unless a line before has a ``<``, and removes control characters and terminal
-    escapes. Quotes, ligatures, the width of characters and their Unicode form are not changed. Then characters of
-    private use, which only a font explains, and U+FFFD are removed.
+    escapes. Quotes, ligatures, the width of characters and their Unicode form are not changed. Then private-use
+    characters, whose meaning only a font defines, and U+FFFD are removed.
 
-    ftfy repairs line by line. Pages of PDFs are repaired one by one, and their ``page_offsets`` follow.
+    ftfy repairs line by line. Pages of PDFs are repaired one by one, and their ``page_offsets`` are updated.
     ``pip install 'longcrawl[pdf]'`` installs ftfy.
 
     Source: Speer, "ftfy", 2019, with the settings of FinePDFs (Hugging Face, 2025).

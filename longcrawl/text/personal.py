@@ -35,7 +35,8 @@ from longcrawl.text.line_places import Record, RecordedEdit
 
 Bytes = npt.NDArray[np.uint8]
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
-"""Bit flags of what to search for: ``IP`` is IPv4, ``EVERY_IP`` adds what is not public, ``AMERICAN`` limits phones."""
+"""Bit flags of kinds to find: ``IP`` is IPv4, ``EVERY_IP`` adds addresses that are not public, ``AMERICAN`` limits
+phones."""
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")
 OPEN_BRACKET, CLOSE_BRACKET, PERCENT, SLASH = (ord(each) for each in "[]%/")
 ZERO, ONE = ord("0"), ord("1")
@@ -822,15 +823,15 @@ class PersonalData(RecordedEdit):
     Args:
         policy: "mask" replaces personal data by kind. "tag" lists kind, start and end in the column ``personal_data``
             and changes nothing else. "drop" removes documents with personal data, or with more than ``max_found``.
-        kinds: the kinds to look for.
-        replacements: for "mask": one for each of ``kinds``, in their order; "[EMAIL]", "[PHONE]", "[IP]", "[CARD]" and
-            "[IBAN]" by default.
+        kinds: the kinds to find.
+        replacements: for "mask": a replacement for each of ``kinds``, in the same order; "[EMAIL]", "[PHONE]", "[IP]",
+            "[CARD]" and "[IBAN]" by default.
         ips: "public" ignores the private, reserved and documentation ranges of IANA's registry; "all" includes them.
         ipv6: "ignore" looks only for IPv4 addresses.
         phones: "all" for all of these forms, or "american" only for three, three and four digits after white space,
             with or without marks between them.
-        max_found: the largest number of matches in a kept document; the rule ``max_found`` removes others. None is no
-            limit, but 0 for "drop".
+        max_found: the largest number of matches in a kept document; the rule ``max_found`` removes others. None means
+            no limit, or 0 for "drop".
 
     >>> import pyarrow as pa
     >>> text = "Write to jo.doe@mail.example.org, or call (212) 555-0187. Version 1.2.3 of 10.0.0.1 is out."
@@ -878,7 +879,8 @@ class PersonalData(RecordedEdit):
         """Return a stage with published settings; ``changes`` override its fields.
 
         * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter) replaces mail addresses and public IPv4 addresses,
-          by one of each; FineWeb alternates between several, which depends on the order of documents.
+          each by a single replacement; FineWeb alternates between several, so its result depends on the order of
+          documents.
         * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``) replaces mail addresses, IPv4
           addresses of any range and North American phone numbers, and removes documents with more than five of them.
 
@@ -930,7 +932,7 @@ class PersonalData(RecordedEdit):
         wanted |= IPV6 if self.ipv6 == "search" and "ip" in self.kinds else 0
         wanted |= AMERICAN if self.phones == "american" else 0
         data, offsets = text_buffers(texts)
-        room = int(offsets[-1] - offsets[0]) // 3 + 1  # memory that is not written is not allocated
+        room = int(offsets[-1] - offsets[0]) // 3 + 1  # the system allocates only memory that is written
         documents, spans, found = np.empty(room, np.int64), np.empty((room, 2), np.int64), np.empty(room, np.uint8)
         count = find_personal(data, offsets, wanted, _ACCOUNT_LENGTHS, documents, spans, found)
         numbers = np.zeros(1 << len(KINDS), np.int64)

@@ -423,7 +423,7 @@ class Signals(Rewrite):
     ``SignalRules`` and ``MinWords`` then work on documents of any source. Existing columns are replaced. These signals
     are null:
 
-    * for an empty document, those that the release leaves null; for a document with null text, all;
+    * for an empty document, the signals that the release leaves null; for a document with null text, all signals;
     * ``rps_doc_stop_word_fraction`` without ``stop_words`` for the document's language. The release used the lists of
       github.com/6/stopwords-json (Apache-2.0); its ``stopwords-all.json`` can be used without changes;
     * ``rps_doc_ldnoobw_words`` without ``bad_words`` for the language. The release used the lists of

@@ -118,7 +118,7 @@ def train_classifier(
     Args:
         good: documents of the first label: a ``datasets.Dataset``, a crawl such as ``lc.open("good/")``, or an Arrow
             table, with the column ``text``.
-        bad: documents of the second label, likewise.
+        bad: documents of the second label, in the same form.
         path: the file to write, which must not exist.
         labels: the names of the labels in the model, without ``__label__``, the good one first.
         word_ngrams: the length of the longest word n-grams, in words; 1 for none.

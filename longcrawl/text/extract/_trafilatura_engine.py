@@ -1,7 +1,7 @@
 """Extraction engine "trafilatura". Workers load this file by path, so it imports nothing of longcrawl.
 
-trafilatura spends half of its time in XPath expressions that match patterns on attributes of every element. They are
-replaced by expressions that select the same elements; see :func:`hastened`.
+trafilatura spends half of its time in XPath expressions that match patterns on attributes of every element. This module
+replaces them by faster expressions that select the same elements; see :func:`hastened`.
 """
 
 import logging
@@ -100,7 +100,7 @@ def guarded(path: str) -> str:
 
 
 class Remembering:
-    """Expression with conditions on name and attributes only, evaluated once for all elements with the same ones.
+    """Expression with conditions on name and attributes only, evaluated once for all elements in which these are equal.
 
     The cache is cleared after each page, so that memory and time do not depend on earlier pages.
     """

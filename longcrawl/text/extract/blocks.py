@@ -1,9 +1,8 @@
 """Extraction engine "blocks": a model that decides which blocks of a page are main content.
 
-A page is divided into blocks of text in reading order. Trees of decisions give each block a probability from its
-``features``; rows of tables, lists, code and quotations get the one of all their text, so that they are kept or removed
-whole. A text that a page has twice is kept once. The threshold is chosen for each page: it is the one that maximises
-the F1 to expect of the kept text.
+A page is divided into blocks of text in reading order. Decision trees give each block a probability from its
+``features``. Rows of tables, lists, code and quotations get one probability for all their text, so they are kept or
+removed whole. Of repeated texts, one copy is kept. The threshold of a page maximises the expected F1 of the kept text.
 """
 
 import html
@@ -75,7 +74,7 @@ class Model(NamedTuple):
 
 
 ROWS = 8
-"""Rows that walk through the trees together, so that the processor need not wait for one node after the other."""
+"""Rows that walk through the trees together, so the processor does not wait for one node after the other."""
 
 
 @compiled
@@ -138,9 +137,9 @@ Style = Literal["text", "markdown", "markdown with links"]
 STYLES: tuple[Style, ...] = ("text", "markdown", "markdown with links")
 
 LENIENCE: dict[Favor, float] = {"precision": 1.0, "balanced": 0.75, "recall": 0.5}
-"""Factor of the least probability at which a block of a page is content."""
+"""Factor of the minimum probability at which a block is content."""
 LEAST, MOST = 0.08, 0.95
-"""Bounds of that probability."""
+"""Bounds of this minimum probability."""
 
 MODEL = Path(__file__).parent / "blocks.npz"
 """Trees and scores, trained on pages of WCXB (CC-BY-4.0)."""
@@ -151,17 +150,17 @@ _FENCE, _FENCE_END, _ROW_END, _RULE = tuple(b"```\n"), tuple(b"\n```"), tuple(b"
 _WHOLE = np.array([name in ("ul", "ol", "dl", "pre", "blockquote", "figcaption") for name in TAGS])
 """Elements that are kept or removed whole."""
 _LARGEST_CELL, _LARGEST_UNIT = 1000, 8000
-"""Most bytes of a cell of data, and of a list or quotation that is kept or removed whole; larger ones are layout."""
+"""Maximum bytes of a cell of data, and of a list or quotation that is kept or removed whole; larger ones are layout."""
 LEAST_WORDS = 5
-"""Least words of a block of which one copy is kept, and whose copies have one label in training."""
+"""Minimum words of a block of which only one copy is kept, and whose copies have the same label in training."""
 _LEAST_WORDS_OF_UNIT = 20
-"""Least words of a block in a list, quotation or code of which one copy is kept."""
+"""Minimum words of a block in a list, quotation or code of which only one copy is kept."""
 _BYTES_PER_WORD = 12
-"""Bytes that count as a word there, for scripts without spaces."""
+"""Bytes that count as a word for these minimums, for scripts without spaces."""
 _MOST_ODDS = 8.0
 """Bound of the absolute log-odds of a block."""
 _BINS, _BIN_WIDTH = 256, 0.05
-"""Number and width of the steps of log-odds, around 0, of which one is chosen as the threshold."""
+"""Number and width of the steps of log-odds, around 0, from which the threshold is chosen."""
 
 
 class Cells(NamedTuple):
@@ -175,7 +174,7 @@ class Cells(NamedTuple):
 
 @compiled
 def _chance(odds: float) -> float:
-    """Return the probability that log-odds stand for."""
+    """Convert log-odds to a probability."""
     return 1.0 / (1.0 + np.exp(-odds))
 
 
@@ -213,7 +212,7 @@ def _table_of(tree: Tree, row: int) -> int:
 def unite(tree: Tree, elements: int, page: Page, cells: Cells, odds: Any) -> Any:
     """Set the blocks of a unit to the log-odds of their mean probability, by bytes; return which blocks are in a unit.
 
-    Units are tables of data, else their rows; lists, quotations, code and captions. The outermost one counts.
+    Units are tables of data or else their rows, lists, quotations, code and captions. The outermost unit counts.
     """
     united = np.zeros(len(odds), np.bool_)
     content = np.zeros(len(odds) + 1)
@@ -257,7 +256,7 @@ def _same_text(tree: Tree, number: int, other: int) -> bool:
 
 @allocating
 def drop_copies(tree: Tree, page: Page, cells: Cells, united: Any, odds: Any) -> None:
-    """Set the log-odds of all copies of a text but the likeliest to the least.
+    """Set the log-odds of all copies of a text, except the likeliest, to the minimum.
 
     Pages have text twice for wide and narrow screens, in carousels and in quotations. Cells and short texts may repeat,
     and so may siblings, as a refrain does.
@@ -280,10 +279,10 @@ def drop_copies(tree: Tree, page: Page, cells: Cells, united: Any, odds: Any) ->
 
 @allocating
 def choose_threshold(page: Page, odds: Any, lenience: float) -> float:
-    """Return the least log-odds of kept blocks.
+    """Return the minimum log-odds of kept blocks.
 
-    It maximises F1 = 2 * right / (kept + content), where right and content are the bytes to expect; then its
-    probability is multiplied by ``lenience``.
+    The threshold maximises F1 = 2 * right / (kept + content) with expected numbers of bytes; its probability is then
+    multiplied by ``lenience``.
     """
     sizes, right = np.zeros(_BINS), np.zeros(_BINS)
     content = 0.0
@@ -308,7 +307,7 @@ def choose_threshold(page: Page, odds: Any, lenience: float) -> float:
 FIRST_TREES = 100
 """Trees that all blocks walk through."""
 SURE = 2.0
-"""Absolute log-odds after the first trees from which on a block skips the others: F1 is the same, in half the time."""
+"""Absolute log-odds after the first trees above which a block skips the others: F1 is the same, in half the time."""
 
 
 @allocating
@@ -481,7 +480,7 @@ _KIND, _AROUND, _COLUMN, _LAST_TABLE = range(4)
 
 @compiled
 def _end_unit(tree: Tree, state: Any, around: int, out: Bytes, place: int) -> int:
-    """End code or a row of which the next block is not a part; the first row of a table is its header."""
+    """End code or a row if the next block is not part of it; the first row of a table is its header."""
     if around == state[_AROUND]:
         return place
     if state[_KIND] == _PRE:
@@ -574,7 +573,7 @@ def extract(
         data: the pages, UTF-8.
         offsets: start of each page and end of the last, int64 [pages + 1].
         chosen: whether a page is extracted, bool [pages]; the text of others is empty.
-        lenience: factor of the least probability of content.
+        lenience: factor of the minimum probability of content.
         style: 0 for text, 1 for Markdown without links, 2 with links.
         markup: the tables of the scanner.
         model: the model of blocks.

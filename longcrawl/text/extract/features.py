@@ -50,9 +50,9 @@ PLACES = (
 """Tags that characterise the blocks inside them."""
 NEAR = (*GROUPS, *PLACES)
 FAR = 12
-"""Distance to a tag or group that is not around a block; 0 is its own element."""
+"""Distance that means a tag or group is not around a block; 0 is the block's own element."""
 LEVELS = ("parent", "grandparent", "third")
-"""Names of the elements around that of a block, by distance."""
+"""Names of the elements around a block's element, by distance."""
 WINDOWS = (2, 5, 12)
 """Numbers of blocks on each side over which sums are taken."""
 
@@ -97,12 +97,12 @@ _NEVER = np.array([name in ("nav", "footer", "aside", "form") for name in TAGS])
 _H1, _H6, _LI, _TD, _TH, _P, _ARTICLE = (CODE[name] for name in ("h1", "h6", "li", "td", "th", "p", "article"))
 _GROUPS, _NEAR = len(GROUPS), len(NEAR)
 _SHORTEST_PROSE, _PROSE_WITHOUT_MARKS = 60, 200
-"""Least bytes of prose outside of links, with and without punctuation.
+"""Minimum bytes of prose outside of links, with and without punctuation.
 
 Scripts without spaces may have only punctuation that is not known here.
 """
 _REPEATED = 3
-"""Least number of siblings that count as repeated."""
+"""Minimum number of siblings that count as repeated."""
 FIRST_WORDS = 16
 """Number of words of a block that are looked up."""
 
@@ -148,7 +148,7 @@ class Page(NamedTuple):
     turn: npt.NDArray[np.int32]
     """Shape (elements,): number of an element in its group."""
     nearest: npt.NDArray[np.int32]
-    """Shape (elements, 2): the innermost element around one that is repeated, and that of the largest group; or -1."""
+    """Shape (elements, 2): the innermost repeated element around each, and the one from the largest group; or -1."""
     groups: npt.NDArray[np.float64]
     """Shape (groups, 4): elements of a group, and their bytes, bytes in links, and prose."""
     path: npt.NDArray[np.int32]

@@ -1,6 +1,6 @@
 """HTML scanner: extracts the elements of a page and its blocks of text in one pass over its bytes.
 
-It follows HTML's rules for implied end tags, tables and lists (HTML Standard, 13.2.6) as far as they decide which block
+It follows HTML's rules for implied end tags, tables and lists (HTML Standard, 13.2.6) if they affect the block that
 contains a text. Inline elements are not in the tree, and overlapping formatting elements are not repaired. The time is
 linear in the page's bytes for any input.
 """
@@ -48,7 +48,7 @@ CODE = {name: code for code, name in enumerate(TAGS)}
 CUSTOM = CODE["custom"]
 
 LETTERS = 13
-"""Greatest length of a known tag name."""
+"""Maximum length of a known tag name."""
 
 REFERENCE_BITS = 13
 
@@ -115,7 +115,7 @@ _DISCLOSED = 1 << list(GROUPS).index("disclosed")
 """The group of elements that a reader can display."""
 
 NAMES = 8
-"""Greatest number of words of an element's class, id, role and itemprop that are stored."""
+"""Maximum number of words of an element's class, id, role and itemprop that are stored."""
 NAME_BITS = 12
 """Size of the hash of such a word."""
 
@@ -128,7 +128,7 @@ KINDS = (
     ("TechArticle", "APIReference", "HowTo", "Course"),
     ("Recipe",),
 )
-"""Types of schema.org that tell kinds of pages apart."""
+"""Types of schema.org that distinguish kinds of pages."""
 
 
 class Markup(NamedTuple):
@@ -149,7 +149,7 @@ class Markup(NamedTuple):
     found: npt.NDArray[np.int64]
     """Shape (states,): the groups of words that end here, one bit each."""
     types: npt.NDArray[np.uint64]
-    """Shape (types,): hashes of schema.org's types that tell kinds of pages apart."""
+    """Shape (types,): hashes of schema.org's types that distinguish kinds of pages."""
     type_kinds: npt.NDArray[np.int64]
     """Shape (types,): the bit of the kind of each type."""
 
@@ -207,7 +207,7 @@ def _automaton(words: Iterable[tuple[int, str]]) -> tuple[npt.NDArray[np.int16],
 
 @cache
 def load_markup() -> Markup:
-    """Build the lookup tables, which takes some milliseconds."""
+    """Build the lookup tables, which takes a few milliseconds."""
     keys, codes = np.zeros(256, np.uint64), np.zeros(256, np.uint8)
     for code, name in enumerate(TAGS[2:], 2):
         at = tag_slot(name_key(name))
@@ -439,7 +439,7 @@ def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
 
 @compiled
 def slot_of(keys: Any, key: int) -> int:
-    """Return the slot of a key in a hash table of a power of two slots, or the free one in which it belongs."""
+    """Return the slot of a key in a hash table of a power of two slots, or the free slot in which it belongs."""
     last = len(keys) - 1
     slot = np.int64(key * _U(_MIX) >> _U(20)) & last
     while keys[slot] != _U(0) and keys[slot] != key:
@@ -777,7 +777,7 @@ def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, marku
 
 
 DEEPEST = 256
-"""Greatest depth of elements in the tree, as in browsers; the text of deeper ones belongs to the element above."""
+"""Maximum depth of elements in the tree, as in browsers; the text of deeper elements belongs to the element above."""
 
 TAG, PARENT, FIRST, STOP, SIGN = range(5)
 """Columns of elements: code of the tag, the element around it, its first block, the block after its last, and a hash of
@@ -1232,7 +1232,7 @@ def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Ma
 
 
 _REVEALED, _MOSTLY = 0.25, 0.5
-"""Least shares of a page's text outside of links, and of all its text, in a hidden element that a script displays."""
+"""Minimum shares of a page's text outside of links, and of all its text, in a hidden element that a script displays."""
 
 
 @allocating

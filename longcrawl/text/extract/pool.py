@@ -22,13 +22,13 @@ from longcrawl.text.extract import worker as _extraction_worker
 from longcrawl.text.extract.worker import HEADER, LAST, LENGTH, MEMORY, MISSING, PART, RAISED, READY
 
 _READ = 1 << 16
-"""Bytes that a pipe holds at most; a larger buffer would be allocated anew for each answer."""
+"""Maximum bytes in a pipe; a larger buffer would be allocated anew for each answer."""
 
 
 _SHORTEST, _LONGEST = 0.001, 86_400
-"""Bounds of limits in CPU seconds; the system may take shorter times for no limit."""
+"""Bounds of limits in CPU seconds; the system may treat shorter times as no limit."""
 _LEAST_MEMORY = 4_000_000
-"""Least limit in bytes: with 1 MB, no library reads even a small file."""
+"""Minimum limit in bytes: with 1 MB, no library reads even a small file."""
 _WALL_SECONDS = 60.0
 """Seconds without an answer, per CPU second of the limit and at least one, after which a worker counts as stuck."""
 
@@ -149,7 +149,7 @@ class ExtractionProcess:
             if pipe is not None:
                 pipe.close()
         LIVING.pop(self.process.pid, None)
-        # A forked process cannot wait for its parent's child, so the exit code stays unknown.
+        # A forked process cannot wait for its parent's child, so the exit code remains unknown.
         self.process.returncode = self.process.returncode or 0
 
 
@@ -166,7 +166,7 @@ Failure = Literal["time", "memory", "crash"]
 
 
 class Extracted(NamedTuple):
-    """Result of a page: its text, and the reason why there is none or only a part of it."""
+    """Result of a page: its text, and the reason if the text is missing or incomplete."""
 
     text: str | None
     """None if the extraction failed before any part of the text was sent."""

@@ -52,19 +52,19 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     or digit, unless a letter, digit, _ or full stop precedes it. It continues over characters of RFC 3986, and over
     letters, digits and marks from U+0080 to U+0DFF and from U+1E00 to U+1FFF, as people type them: these scripts
     separate words by spaces. Other scripts end it, since in those without spaces it would extend to the end of the
-    paragraph. At its end . , : ; ! ? ' * are not part of it, nor are closing brackets in excess of its opening ones.
-    Names such as example.org are words and are kept.
+    paragraph. A URL does not include . , : ; ! ? ' * at its end, nor closing brackets without opening ones. Names such
+    as example.org are words and are kept.
 
     Brackets and quotes, such as ``()``, ``[]``, ``«»`` and full-width ones, are also removed if they contain only URLs,
     with white space or , ; | / & between: "the tide (https://example.org)" becomes "the tide". Straight quotes are
-    kept, since an opening one looks like a closing one.
+    kept, since opening and closing quotes look the same.
 
     A URL is removed with the white space before it on its line. That white space is kept if a letter or digit follows
     immediately and something is left before it. If nothing is left before it, the white space after it is also removed.
-    A line without a rest is removed with its line feed. Lines without a URL are unchanged.
+    A line of which nothing is left is removed with its line feed. Lines without a URL are unchanged.
 
-    More than ``max_newlines`` line feeds with only white space between them become ``max_newlines`` line feeds. None is
-    no limit.
+    More than ``max_newlines`` line feeds with only white space between them become ``max_newlines`` line feeds. None
+    means no limit.
 
     Raises:
         StageError: ``max_newlines`` is less than 1.
@@ -159,7 +159,7 @@ class ExtractText(Edit):
 
     * ``extraction_bytes``: the page is larger than ``max_bytes``; it is not extracted;
     * ``extraction_time``: the extraction took more than ``max_seconds``;
-    * ``extraction_memory``: it took more than ``max_memory``;
+    * ``extraction_memory``: the extraction took more than ``max_memory``;
     * ``extraction_crash``: the library failed, or its process died;
     * ``no_text``: the extracted or given text is empty.
 
@@ -167,8 +167,8 @@ class ExtractText(Edit):
     annotated pages of seven types, classifies as main content. Rows of tables, lists, quotations and code are kept or
     removed whole; cells are separated by " | ". Hidden elements (``hidden``, ``display: none`` or
     ``visibility: hidden`` in an attribute or a simple rule of a ``<style>``) have no text, unless they contain a
-    quarter of the page's text, which a script then displays. The page's title is content only where annotators took it
-    in. :func:`~longcrawl.text.explain_page` shows the blocks of a page and their probabilities.
+    quarter of the page's text, which a script then displays. The page's title is content only if the annotators
+    included it. :func:`~longcrawl.text.explain_page` shows the blocks of a page and their probabilities.
 
     "blocks" extracts pages in this process: time and memory are linear in a page's bytes, with at most 4 s of CPU and
     140 MB for a megabyte of the shortest paragraphs. ``max_seconds``, ``max_memory`` and ``workers`` do not apply to
@@ -189,10 +189,11 @@ class ExtractText(Edit):
     ``date`` keeps the time of the crawl.
 
     For the other engines, pages are extracted in separate processes, ``workers`` for each process that runs stages,
-    which are kept for later batches and end with their parent. So a hostile page costs one page. The operating system
-    enforces the limits. Time is CPU time of the process, whatever else the machine does. Memory is address space beyond
-    that of an idle worker, on Linux only; more than twice ``max_memory`` is refused. A page on which a worker dies is
-    tried again alone, so that neither earlier pages nor an external ``kill`` decide about it.
+    which are kept for later batches and end with their parent. A hostile page therefore costs only itself. The
+    operating system enforces the limits. Time is CPU time of the process, whatever else the machine does. Memory is
+    address space beyond that of an idle worker, on Linux only; the system refuses more than twice ``max_memory``. A
+    page on which a worker dies is tried again alone, so that neither earlier pages nor an external ``kill`` decide
+    about it.
 
     The result of a document does not depend on other documents, so batches, ``workers`` and ``--num-proc`` do not
     change it. Some things can still vary. A page close to the time limit passes on a faster machine, and one close to
@@ -202,16 +203,17 @@ class ExtractText(Edit):
 
     Args:
         engine: "trafilatura", the paper's; "blocks"; or "resiliparse", which keeps more text that is not content.
-        favor: preference in doubtful cases. "balanced" is trafilatura's own default. For "blocks", "precision" chooses
-            the least probability that maximises the expected F1 of a page; "balanced" and "recall" multiply it by 0.75
-            and 0.5, so each keeps all that the stricter one keeps. Not used by resiliparse.
+        favor: preference in doubtful cases. "balanced" is trafilatura's own default. For "blocks", "precision" keeps
+            blocks above the probability that maximises the expected F1 of a page; "balanced" and "recall" multiply this
+            probability by 0.75 and 0.5, so each keeps everything that the stricter setting keeps. Not used by
+            resiliparse.
         format: "text", or "markdown" with headings, lists, tables, quotations, code and, if ``urls`` is "keep", links;
             only with "blocks".
         max_seconds: CPU time per page, up to a day.
-        max_bytes: greatest size of ``html`` as UTF-8.
+        max_bytes: maximum size of ``html`` as UTF-8.
         max_memory: bytes per page, at least 4 million.
         urls: whether to remove or keep URLs in the text.
-        max_newlines: greatest number of consecutive line feeds; None for no limit.
+        max_newlines: maximum number of consecutive line feeds; None for no limit.
         workers: worker processes. One keeps a core busy; more are for a notebook, in which nothing else runs at the
             same time.
         metadata: whether to add the columns ``title``, ``author`` and ``published``.
@@ -278,8 +280,8 @@ class ExtractText(Edit):
         """Return the table with the texts and without ``html``, and the checks of every rule.
 
         Raises:
-            StageError: there is no column ``html``, it does not contain strings, the engine is not installed, or
-                a column of ``metadata`` exists.
+            StageError: the column ``html`` is missing or does not contain strings, the engine is not installed, or a
+                column of ``metadata`` exists.
         """
         if self.metadata and (taken := [name for name in Metadata._fields if name in table.column_names]):
             raise StageError(
@@ -327,7 +329,7 @@ class ExtractText(Edit):
                 style = "markdown with links" if self.urls == "keep" else "markdown"
             texts = extract_blocks(pages, chosen, self.favor, style)
             return [Extracted(text) for text in texts.filter(chosen).to_pylist()]
-        # Buffers of the column itself, so that no page is copied before it is written to the pipe.
+        # Use the buffers of the column, so that no page is copied before it is written to the pipe.
         sent = [memoryview(pages[row].as_buffer()) for row in np.flatnonzero(chosen).tolist()]
         return extract_pages(sent, self._worker_settings(), self.workers)
 

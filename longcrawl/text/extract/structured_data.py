@@ -1,8 +1,8 @@
 """Structured data of pages: texts, title, author and date in JSON-LD, microdata and meta tags.
 
-Pages repeat their content for search engines in the vocabulary of schema.org, and some content is only there: a product
-description that a script shows, or a hidden post. Time and memory are linear in a page's bytes; of texts, scripts and
-tags, only the first ones are read, up to the limits below.
+Pages repeat their content for search engines in the vocabulary of schema.org, and some content exists only there: a
+product description that a script shows, or a hidden post. Time and memory are linear in a page's bytes. Only the first
+texts, scripts and tags are read, up to limits.
 """
 
 import json
@@ -18,27 +18,27 @@ import numpy as np
 from longcrawl.text.extract.html import BEGIN, END, load_markup, make_tree, scan
 
 NEARLY_EMPTY = 500
-"""Characters from which on an extracted text is complete.
+"""Characters at which an extracted text counts as complete.
 
 On pages annotated by others, texts added to longer ones were more often summaries for search engines, other answers and
 comments than content.
 """
 MAX_BYTES = 1_000_000
-"""Greatest total size of a page's JSON-LD, and of its texts."""
+"""Maximum total size of a page's JSON-LD, and of its texts."""
 MAX_DEPTH = 100
-"""Greatest depth of JSON-LD and of nested items of microdata; deeper scripts and items are not read."""
+"""Maximum depth of JSON-LD and of nested items of microdata; deeper scripts and items are not read."""
 MAX_ITEMS = 2_000
-"""Greatest number of items of microdata, and of texts."""
+"""Maximum number of items of microdata, and of texts."""
 
 _PRESENT = 0.3
-"""Share of a passage's 4-grams of words in the text from which on it counts as present.
+"""Minimum share of a passage's 4-grams of words in the text for the passage to count as present.
 
-Lower than the 0.7 of common measures of copies, since a text that is there in other words must not come twice.
+This is lower than the common 0.7 for copies, since a text must not be repeated in other words.
 """
 _CONTAINED = 0.8
-"""Share of 4-grams from which on a text or line is a part of a passage."""
+"""Minimum share of 4-grams for a text or line to be part of a passage."""
 _LONGER = 1.5
-"""Least size of a passage that replaces a part of it, relative to that part."""
+"""Minimum size of a passage that replaces a part of it, relative to that part."""
 
 _TEXTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "Article": (("articleBody",),),
@@ -68,8 +68,8 @@ class Metadata(NamedTuple):
 def fill_in(text: str, page: bytes) -> str:
     """Return an extracted text with the texts of the page's structured data if it is nearly empty.
 
-    They follow the text after a blank line, unless they are shorter than the text or are in it. They take the place of
-    the lines that they contain.
+    These texts are appended after a blank line, unless they are shorter than the text or already in it. They replace
+    lines that they contain.
     """
     if len(text) >= NEARLY_EMPTY or b"schema.org" not in page:
         return text
@@ -278,7 +278,7 @@ def _attributes(tag: bytes) -> dict[str, str]:
 # Metadata.
 
 _HEAD_BYTES = 300_000
-"""Bytes of a page in which meta tags and times are looked for; further ones are of comments and lists."""
+"""Bytes of a page that are searched for meta tags and times; later ones belong to comments and lists."""
 _META = re.compile(rb"<(?:meta|time)\s([^<>]*)>", re.IGNORECASE)
 _TITLE = re.compile(rb"<title(?:\s[^<>]*)?>([^<]*)", re.IGNORECASE)
 _TITLES = ("og:title", "twitter:title", "dc.title")
@@ -292,9 +292,9 @@ _MAIN = (("Article", "Posting"), ("Recipe",), ("Product", "ProductGroup"), ("Que
 def read_metadata(page: bytes) -> Metadata:
     """Return the title, the authors and the date of publication of a page.
 
-    JSON-LD precedes meta tags, and these the elements ``title`` and ``time``. JSON-LD counts if it describes one
-    article or post, recipe, product or question; several are a list. Names of authors are separated by commas;
-    addresses are not names. A date is one or a date and time of ISO 8601, as given; other forms are ignored.
+    JSON-LD takes precedence over meta tags, and meta tags over the elements ``title`` and ``time``. JSON-LD counts if
+    it describes one article or post, recipe, product or question; several are a list. Names of authors are separated by
+    commas; addresses are not names. A date is one or a date and time of ISO 8601, as given; other forms are ignored.
     """
     described, meta, title = _described(page), _meta_tags(page), _TITLE.search(page)
     titles = [described.title, *map(meta.get, _TITLES), title and title[1].decode(errors="replace")]
@@ -312,7 +312,7 @@ def _line(value: str | None) -> str:
 
 
 def _iso_date(value: str | None) -> str | None:
-    """Return a date, or a date and time with a T between them, None if it is not valid."""
+    """Return a date, or a date and time joined by a T, or None if the value is not valid."""
     value = (value or "").strip().replace(" ", "T", 1).replace(" ", "")
     try:
         return value if value[10:11] in ("", "T") and datetime.fromisoformat(value) else None

@@ -1,8 +1,9 @@
 """Extraction worker process: reads pages from standard input and writes texts to standard output.
 
 It is run by path and imports nothing of longcrawl, which takes more time and memory to load than an engine. Its only
-argument is JSON: ``options`` with the engine's file and ``favor``, the limits, and the process id of the parent, with
-which it ends. The file has a function ``make_extractor(favor)``, which returns a function from HTML to text or None.
+argument is JSON: ``options`` with the engine's file and ``favor``, the limits, and the process id of the parent; the
+worker ends when its parent ends. The file has a function ``make_extractor(favor)``, which returns a function from HTML
+to text or None.
 
 A page is its length in bytes (eight bytes, little-endian) and its HTML as UTF-8. An answer is one byte for its kind,
 the CPU seconds that this process has used so far (a little-endian double), and a text in the same form as a page. The
@@ -62,7 +63,7 @@ def open_answers(parent: int) -> BinaryIO:
 
 def begin(answers: BinaryIO, max_memory: int) -> int | None:
     """Answer that this worker is ready; return the largest address space allowed for a page, None for no bound."""
-    # From here on, libraries only print complaints about pages, which nobody reads.
+    # After this point, libraries print only complaints about pages, which nobody reads.
     os.dup2(1, 2)
     bound = _limit_memory(max_memory)
     answer(answers, READY, "")
@@ -96,7 +97,7 @@ def _extracted(
 
 
 def _limit_memory(max_memory: int) -> int | None:
-    """Let the system refuse twice the bound; return the largest address space allowed for a page, None for no bound."""
+    """Make the system refuse twice the bound; return the maximum address space of a page, None for no bound."""
     import resource
 
     if not Path("/proc/self/status").exists():

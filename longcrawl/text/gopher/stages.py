@@ -35,10 +35,9 @@ class _Settings(NamedTuple):
 
 @dataclass(frozen=True)
 class TextRules(Judge):
-    """A base class of rule sets with thresholds as fields: ``min_x`` and ``max_x``, None to switch a rule off.
+    """Base class of rule sets with thresholds as fields, ``min_x`` and ``max_x``; None switches a rule off.
 
-    The ledger names a rule by its field. All shares of a document without words are 0. A null text is judged as an
-    empty one.
+    The ledger names a rule by its field. All shares of a document without words are 0. A null text counts as empty.
 
     Args:
         words: the words of scripts that are written without spaces: the whole run between white space ("whitespace"),
@@ -103,7 +102,7 @@ class TextRules(Judge):
             return table, ()
         together: list[TextRules] = []
         for rules in (self, *following):
-            # A subclass with its own checks may need texts, which a run withholds while stages read counts.
+            # A subclass with its own checks may need texts, which a run withholds from stages that read counts.
             if not isinstance(rules, TextRules) or type(rules).checks is not TextRules.checks:
                 break
             if rules in together or not _fit_together([*together, rules]):
@@ -181,7 +180,7 @@ def _count_together(stages: Sequence[TextRules], table: pa.Table) -> Doubles:
             asked = asked._replace(definitions=each.definitions)  # type: ignore[arg-type]  # a field of subclasses
         if each.columns & columns.QUALITY:
             settings = _settings(each, each.languages)
-            # The stage that judges a document raises the error for its language, so it is passed over here.
+            # Ignore errors about languages here: the stage that judges the document raises them.
             places = each.places(table, settings, "default" if each.on_unknown_language == "default" else "keep")
             asked = asked._replace(stop_words=settings.stop_words, languages=places)
     return count_pages(texts, asked, stages[0].words)

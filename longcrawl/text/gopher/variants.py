@@ -1,4 +1,4 @@
-"""Definitions of Gopher's rules: those of the paper, datatrove, DCLM, dolma and NeMo Curator."""
+"""Definitions of Gopher's rules by the paper, datatrove, DCLM, dolma and NeMo Curator."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple

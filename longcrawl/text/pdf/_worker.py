@@ -1,8 +1,8 @@
 """PDF worker process: reads documents from standard input and writes the messages about their pages to standard output.
 
 It speaks the protocol of :mod:`longcrawl.text.extract.worker`. PDFium can take any time and memory for a page, and
-Python cannot interrupt it. So a thread watches the main thread's limits while it is inside PDFium: it sends the pages
-that were read before, and ends the process.
+Python cannot interrupt it. A second thread therefore checks the limits while the main thread is inside PDFium: if one
+is exceeded, it sends the pages read so far and ends the process.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from longcrawl.text.extract.worker import (
 )
 
 _LOOKS = 0.05
-"""Seconds between two looks at the limits."""
+"""Seconds between two checks of the limits."""
 _GRACE = 2.0
 """CPU seconds after a limit at which the system ends a process that is not inside PDFium."""
 
@@ -47,7 +47,7 @@ def main(settings: dict[str, Any]) -> None:
     options = Options(**settings["options"])
     watch = _Watch(answers, settings["max_seconds"], begin(answers, settings["max_memory"]))
     watch.start()
-    gc.freeze()  # looking through the modules' objects again and again took 3 % of the time
+    gc.freeze()  # repeated garbage collection of the modules' objects took 3 % of the time
     for content in sent():
         document = Document(options, watch.send, watch.end)
         with watch.lock:
@@ -88,7 +88,7 @@ class _Watch(threading.Thread):
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let the watch act during a call of PDFium; after a long one, look again, as the watch may have been late."""
+        """Let the watch act during a call of PDFium; check the limits after a long call, as the watch may be late."""
         started = time.process_time()
         self._deadline = started + self._max_seconds
         signal.setitimer(signal.ITIMER_PROF, self._max_seconds + _GRACE)
@@ -106,7 +106,7 @@ class _Watch(threading.Thread):
         signal.setitimer(signal.ITIMER_PROF, 0)
 
     def run(self) -> None:
-        """Look at the limits until one is exceeded."""
+        """Check the limits until one is exceeded."""
         while True:
             time.sleep(_LOOKS)
             if self._exceeded() is not None:

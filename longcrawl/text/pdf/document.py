@@ -17,9 +17,9 @@ from longcrawl.text.pdf.tables import separate_cells
 from longcrawl.text.pdf.words import Page, read_page
 
 _TOGETHER = 4
-"""Pages of a message: fewer messages cost less."""
+"""Pages per message: fewer messages cost less."""
 _MOST_FAILURES = 100
-"""Pages in a row that cannot be read, after which the page count of a file is not believed."""
+"""Number of unreadable pages in a row after which the page count of a file is not believed."""
 _NEEDS_PASSWORD = "password"  # noqa: S105  # a word of PDFium's message
 _MAY_EXTRACT = 1 << 4
 """Bit of the permissions that allows the extraction of text (ISO 32000-1, table 22, bit 5)."""
@@ -42,7 +42,7 @@ class Document:
     """A document being read: sends pages in groups once their text is known, then a summary.
 
     A message has lines of JSON: for each page in order, a list of kind, text and, if anything was removed, the list of
-    rules and texts of that; and an object at the end. At most nine pages are held back.
+    rules and removed texts; and an object at the end. At most nine pages are held back.
     """
 
     def __init__(self, options: Options, send: Callable[[str], None], end: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ class Document:
         self._kinds: deque[str] = deque()
         """Kinds of the pages whose text is not sent yet."""
         self._removed: deque[list[tuple[str, str]]] = deque()
-        """Rules and texts of what was removed from these pages, except from those whose neighbours are not known."""
+        """Rules and removed texts of these pages, except pages whose neighbours are not known yet."""
         self._running = RunningLines(0)
         self._paragraphs = Paragraphs(options.hyphens, options.page_break)
         self._characters = 0

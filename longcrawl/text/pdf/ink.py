@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pypdfium2.raw as pdfium
 
 _MOST = 20_000
-"""Objects of a page, and points of their outlines, that are looked at. A scan has an image, or hundreds of strips."""
+"""Maximum number of objects of a page, and of their points, to examine. A scan has an image or hundreds of strips."""
 _OUTLINES = 1000
-"""Points of curves and slanted lines that make a page one of outlines: those of about 50 letters."""
+"""Points of curves and slanted lines above which text is drawn as outlines: the number in about 50 letters."""
 _SHAPES = (pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING)
 
 Matrix = npt.NDArray[np.float64]
@@ -25,11 +25,11 @@ class Ink(NamedTuple):
     images: float
     """Share of the page that images cover, each counted by its box."""
     has_outlines: bool
-    """Whether shapes have as many curves and slanted lines as letters have; rules and boxes have none."""
+    """Whether shapes have enough curves and slanted lines to be letters; rules and boxes have none."""
 
 
 def find_ink(page: Any) -> Ink:
-    """Look at the objects of an open page, and at those of its forms."""
+    """Examine the objects of an open page and of its forms."""
     box = pdfium.FS_RECTF()
     pdfium.FPDF_GetPageBoundingBox(page, box)
     visible = np.array([[box.left, box.bottom], [box.right, box.top]])
@@ -70,7 +70,7 @@ def _visible_area(each: Any, to_page: Matrix, visible: npt.NDArray[np.float64]) 
 
 
 def _count_points(each: Any, kind: int, most: int) -> tuple[int, int]:
-    """Return how many points of a shape were looked at, and how many of them are of curves or slanted lines.
+    """Return the number of examined points of a shape, and how many of them belong to curves or slanted lines.
 
     The shape of a shading is the path that clips it.
     """

@@ -17,11 +17,11 @@ from longcrawl.text.pdf.words import HYPHEN_MARKS, Numbers, Words
 _COLUMN_GAP = 1.4
 """Gap between two words, in line heights, at which a line is cut: the next word may be in another column."""
 _LEAST_HEIGHT = 4.0
-"""Points that a line height is at least, for gaps."""
+"""Minimum line height in points, for gaps."""
 _GUTTER = 0.8
 """Width of the space between columns, in line heights."""
 _COLUMN_WIDTH = 6.0
-"""Width of a column, in line heights: labels and numbers beside a text are narrower."""
+"""Minimum width of a column, in line heights: labels and numbers beside a text are narrower."""
 _COLUMN_LINES = 3
 _LONG = 15
 """Characters of a line above which it may be part of a column."""
@@ -31,12 +31,12 @@ _MARKER = re.compile(r"[•◦▪]|(?:\d{1,3}|[a-zA-Z])[.)]")
 """Matches a marker that is drawn apart from its item. Dashes, stars and numbers in brackets may be cells, points of a
 plot, or equations."""
 _MOST_MARKERS = 200
-"""Such markers on a page, above which they are no list."""
+"""Number of such markers on a page above which they are not a list."""
 _MARKER_GAP = 3.0
 """Space between a marker and its item, in line heights."""
 _MOST_CUTS = 12
 _SHORT = 5
-"""Characters of a word that does not show the direction of the text."""
+"""Maximum characters of a word that does not show the direction of the text."""
 
 _SPELLED = str.maketrans(
     {
@@ -87,7 +87,7 @@ def page_lines(words: Words) -> list[Line]:
         return []
     lines = list(_segments(_upright(words)))
     if words.is_right_to_left:
-        # Mirrored, so that the first column and the beginning of a line are on the left as elsewhere.
+        # Mirror the page, so that the first column and the beginning of a line are on the left.
         lines = [Line(line.text, -line.right, line.bottom, -line.left, line.top) for line in lines]
     return reading_order(_with_markers(lines)) if lines else []
 
@@ -207,7 +207,7 @@ def reading_order(lines: list[Line]) -> list[Line]:
     """Return lines in the order of the file, unless they jump between columns, jump upwards often, or rise."""
     if len(lines) < 6:
         return lines
-    # A page has about 40 lines: plain numbers are faster than arrays.
+    # A page has about 40 lines, for which plain numbers are faster than arrays.
     height = median([line.top - line.bottom for line in lines])
     gutter, step = _GUTTER * height, 1.5 * height
     beside = upwards = rising = 0

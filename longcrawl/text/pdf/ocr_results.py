@@ -86,7 +86,7 @@ def put_in_place(texts: Sequence[str], results: Mapping[int, str], page_break: s
     r"""Return the texts of all pages with results in their places, and a page break on both sides of each.
 
     Args:
-        texts: pages as they follow each other in the document, each with what separates it from the next.
+        texts: pages in the order of the document, each with the separator after it.
         results: texts by number of the page, counted from 1.
         page_break: text between two pages.
 

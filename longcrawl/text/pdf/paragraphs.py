@@ -21,15 +21,15 @@ _ITEM = re.compile(rf"(?:{ITEM_MARKER})\s")
 """Matches the marker of a list item, which begins a line of its own."""
 _LONGEST_WORD = 100
 _MOST_WORDS = 200_000
-"""Distinct words of a document that are counted, and pairs of Korean syllables; beyond, only known words are."""
+"""Maximum number of distinct words, and of pairs of Korean syllables, to count in a document; then only known words."""
 _MOST_ON_DEMAND = 1_000_000
 """Characters that are held, or searched for single words, until all words of the pages so far are counted."""
 _UNSEEN = 0.3
-"""Occurrences of a syllable that was not seen at the beginning, the end or the inside of a word."""
+"""Assumed count of a syllable that was not seen at the beginning, at the end or inside a word."""
 _SHARE = 0.3
-"""Weight of the counts of two syllables beside that of their pair."""
+"""Weight of the counts of two syllables relative to the count of their pair."""
 _LEFT_EDGE = 40.0
-"""Points within which lines have one left edge: those of a column, indented or not."""
+"""Points within which lines share a left edge: lines of one column, indented or not."""
 
 
 class _Syllables:
@@ -51,9 +51,9 @@ class _Syllables:
             self._total += len(text)
 
     def is_word(self, last: str, first: str) -> bool:
-        """Return whether a word goes on from the syllable ``last`` to ``first``, rather than ends between them.
+        """Return whether a word continues from the syllable ``last`` to ``first`` instead of ending between them.
 
-        Counts of the pair decide, and those of its two syllables if the pair is rare.
+        This depends on the counts of the pair and, if the pair is rare, of its two syllables.
         """
         ends, begins, spaces = self._pairs[last, " "], self._pairs[" ", first], self._single[" "]
         apart = (ends + _UNSEEN) * (begins + _UNSEEN) / (spaces + 1)
@@ -66,8 +66,8 @@ class _Syllables:
 class Paragraphs:
     """Joins the lines of pages that are added one by one.
 
-    A page is returned when the text after it is known, which decides about its last word and the break behind it.
-    The pages together are the text of the document.
+    A page is returned when the text after it is known, since that text decides about its last word and the break after
+    it. The pages together are the text of the document.
     """
 
     def __init__(self, hyphens: str, page_break: str) -> None:
@@ -195,13 +195,13 @@ class Paragraphs:
     def _is_compound(self, first: str, second: str) -> bool:
         """Return whether two parts of a word are written with a hyphen more often than without one."""
         compound = f"{first}-{second}".lower()
-        # Few are, and only these cost a count.
+        # Few words are compounds, and only these are counted.
         is_known = compound in self._compounds or compound in self._vocabulary
         return is_known and self._count(compound) > self._count(compound.replace("-", ""))
 
 
 def _words(text: str) -> list[str]:
-    """Return what ``_WORD`` finds in lower-cased text, several times as fast in lines of ASCII characters."""
+    """Return the matches of ``_WORD`` in lower-cased text; in ASCII lines, this is several times as fast."""
     lines = text.split("\n")
     # Single hyphens between letters remain.
     spaced = f" {' '.join(filter(str.isascii, lines)).translate(_NOT_IN_WORDS)} "

@@ -1,7 +1,7 @@
 """Cross-reference table and page tree for a PDF whose end is missing, as crawlers cut files at 1 or 5 MiB.
 
-PDFium opens no file that has lost its trailer. Everything needed is in the objects before: this module scans for them,
-and appends a page tree, a catalog and a cross-reference stream (ISO 32000-1, 7.5.8). It rewrites nothing.
+PDFium does not open files without their trailer. The objects before it contain everything needed: this module scans for
+them and appends a page tree, a catalog and a cross-reference stream (ISO 32000-1, 7.5.8). Existing bytes do not change.
 """
 
 import re
@@ -24,7 +24,7 @@ _DICTIONARY = 4000
 """Bytes of an object that are searched for its type."""
 _MOST_INFLATED = 1 << 26
 _LETTER = b"[0 0 612 792]"
-"""Page size, in points, of pages that inherited theirs from a lost page tree."""
+"""Page size, in points, for pages that inherited their size from a lost page tree."""
 
 
 class _Objects:
@@ -67,7 +67,7 @@ def rescue(data: bytes) -> bytes | None:
         if len(objects) > _MOST_OBJECTS:
             return None
         number, head = int(found[1]), data[found.end() : found.end() + _HEAD]
-        if number > len(data):  # more than there is room for: a table of all numbers would take too much memory
+        if number > len(data):  # impossible in a file of this size: a table of all numbers would take too much memory
             continue
         if b"/ObjStm" in head.partition(b"stream")[0]:
             objects.add(number, found.start(), b"")
@@ -82,7 +82,7 @@ def rescue(data: bytes) -> bytes | None:
 
 
 def _ended(data: bytes) -> bytes:
-    """Return the data up to the end of an object; a stream is ended where it is cut, as its beginning can be read."""
+    """Return the data up to the end of an object; a truncated stream is ended, since its beginning can be read."""
     end = data.rfind(b"endobj") + len(b"endobj")
     last = _OBJECT.search(data, end)
     if last is None or _STREAM.search(data, last.end(), last.end() + _DICTIONARY) is None:

@@ -20,13 +20,13 @@ RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _PRESENTATION_FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]+")
 
 SPACE_GAP = 0.15
-"""Gap between characters, in line heights, that is a space even without one in the file."""
+"""Gap between characters, in line heights, that counts as a space even if the file has none."""
 _NARROW_GAP = 0.03
-"""The same where PDFium has a space: letters such as reh reach below the next word."""
+"""The same if PDFium has a space: letters such as reh reach below the next word."""
 _LONGEST_UNIT = 20
-"""Characters of a ligature, or of a letter with its marks: the longest ligature of Unicode has 18."""
+"""Maximum characters of a ligature, or of a letter with its marks: the longest ligature of Unicode has 18."""
 _MOST_ROWS = 8
-"""Rows of one of PDFium's lines, as of columns, that are searched for the one of a character."""
+"""Maximum number of rows in one of PDFium's lines, such as columns, that are searched for the row of a character."""
 _SAME_ROW = 0.55
 """Share of the height that characters of a line have in common."""
 
@@ -40,7 +40,7 @@ _NON_JOINER = "\u200c"
 _FREE = 0.02
 """Space at the left of a letter, in line heights, that no initial or medial form has."""
 _FREE_OF_INK = 0.03
-"""The same between the ink of two letters, for one whose box is that of its ink."""
+"""The same between the ink of two letters, for a letter whose box is the box of its ink."""
 _MOST_FREE = 0.3
 """Share of letters with free space that could join the next, above which a file has no initial and medial forms."""
 
@@ -64,7 +64,7 @@ Box = tuple[float, float, float, float]
 
 
 def compose_forms(text: str) -> str:
-    r"""Replace presentation forms by letters, and nothing else.
+    r"""Replace presentation forms by letters; change nothing else.
 
     >>> compose_forms("\ufefb \ufb01").encode("unicode_escape")
     b'\\u0644\\u0627 \\ufb01'
@@ -152,7 +152,7 @@ def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Ro
         begun: list[_Row] = []
         row: _Row | None = None
         for character, (left, bottom, right, top, *ink) in zip(characters, boxes.tolist(), strict=True):
-            # PDFium has spaces without width where a file has moved the pen, and the gap is also there.
+            # If a file moves the pen, PDFium inserts a space without width in addition to the gap.
             if isnan(ink[0]) or character in "\r\n" or (character.isspace() and right - left < 0.01):
                 word += character == " "
                 continue
@@ -164,7 +164,7 @@ def _rows(lines: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> list[list[_Ro
                 begun.append(row := _Row(box))
             row.add(_Unit(character, box, (ink[0], ink[1]), word))
         found.append(begun)
-        # PDFium may have a line for a mark, which begins no row.
+        # PDFium may put a mark on a line of its own, which does not begin a row.
         near = begun[-_MOST_ROWS:] or near
     return found
 
@@ -272,7 +272,7 @@ def _class_of(text: str) -> str:
 
 
 def _with_brackets(text: str) -> str:
-    """Turn brackets that are mirrored: one behind a space opens, and one before a space or a stop closes."""
+    """Turn mirrored brackets: a bracket behind a space opens, and a bracket before a space or a stop closes."""
     opened: Counter[str] = Counter()
     begins = 0
 

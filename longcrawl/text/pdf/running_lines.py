@@ -12,9 +12,9 @@ from longcrawl.text.pdf.lines import Line
 _AROUND = 4
 """Pages before and after a page that are compared with it."""
 _LEAST = 3
-"""Pages among the nine that must have a line. Over a whole document, a register would lose its entries."""
+"""Number of the nine pages that must have a line. Over a whole document, an index would lose its entries."""
 _STEPS = (1, 2)
-"""Distances of the pages that must have a line: a header is on each of them, or on left or right ones."""
+"""Distances between pages that must have a line: a header is on every page, or on every left or right page."""
 _BAND = 0.14
 """Share of the height of the text in which running lines are, at the top and at the bottom."""
 _OUTERMOST = 3
@@ -22,10 +22,10 @@ _OUTERMOST = 3
 _NEAR = 3
 """Points by which the height of a running line may differ."""
 _LEAST_CELLS = 4
-"""Lines in a row, such as the cells of a table, from which on a row is removed as a whole or not at all."""
+"""Minimum number of lines in a row, such as the cells of a table, for a row to be removed as a whole or not at all."""
 _LONGEST = 120
 _MOST_RISE = 3
-"""Pages by which the number beside a running line may rise from page to page, as of spreads and extracts."""
+"""Maximum rise of the number beside a running line from page to page, as in spreads and extracts."""
 _MOST_NUMBERS = 6
 """Numbers of a line that are compared with the numbers of the pages."""
 _COUNTED = re.compile(r"(?=[\divxlc])(?:(?<!\d)\d{1,4}(?!\d)|\b[ivxlc]{1,7}\b)")
@@ -61,7 +61,7 @@ class _Seen(NamedTuple):
     sides: list[list[list[_Edge]]]
     """Rows from the top inwards, and rows from the bottom inwards."""
     heights: dict[str, list[float]]
-    """Bottoms of the lines with a text, or with a counted one."""
+    """Bottoms of the lines with a text, or with a text of ``counted``."""
     numbers: list[tuple[int, float]]
     """Value and bottom of each number alone."""
 
@@ -106,7 +106,7 @@ class RunningLines:
         page = self._window[self._next]
         drop = {edge.number: edge for rows in page.sides for edge in self._repeated(rows)}
         if len(drop) == len(page.lines) >= max([len(seen.lines) for seen in self._window]):
-            # Pages of nothing else are content, such as forms; a page with fewer lines than others is blank.
+            # Pages with only running lines are content, such as forms; a page with fewer lines than others is blank.
             drop = {number: edge for number, edge in drop.items() if not edge.text}
         if self._next < _AROUND:
             self._next += 1
@@ -135,7 +135,7 @@ class RunningLines:
         return any(self._pages_with(key, edge).count(True) >= self._least for key in edge.counted)
 
     def _has_neighbour(self, edge: _Edge) -> bool:
-        """Return whether a number alone is on a page nearby too, as a year is, or has risen by a few per page since."""
+        """Return whether a page nearby has the same lone number, such as a year, or one a few per page apart."""
         if edge.value is None:
             return False
         for place in range(max(self._next - _STEPS[-1], 0), min(self._next + _STEPS[-1] + 1, len(self._window))):
@@ -180,7 +180,7 @@ def without_leaders(lines: list[Line]) -> Cleared:
     removed = []
     for line, entry in zip(lines, entries, strict=True):
         if entry is not None:
-            # Without its right end, an entry is not taken for a full line of a paragraph.
+            # Shorten the entry, so that it does not count as a full line of a paragraph.
             kept.append(Line(entry, line.left, line.bottom, line.left, line.top))
             removed.append(("leaders", line.text[len(entry) :]))
         elif count < _LEAST_ENTRIES or not _NUMBER.fullmatch(line.text):

@@ -49,17 +49,17 @@ _workers = Workers()
 class ExtractPdf(Edit):
     r"""Extract text from PDF files: ``content`` (binary) becomes ``text``.
 
-    A row without content keeps its text, and its other columns are null; web pages among the documents are for a later
-    ``extract_text``, which does not change texts of PDFs. Pages are read in the order of the file, or by
-    columns if the file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents
-    are removed: a line is one if it is at the same height on three of nine neighbouring pages. Lines and pages are
-    joined to paragraphs, and hyphens at line ends removed, unless the hyphenated word is more frequent in the document.
-    Cells of aligned tables are separated by tabs, and rows by line breaks. Files without their end are repaired.
-    Scanned, garbled and unreadable pages have no text, and are listed for OCR.
+    A row without content keeps its text, and its other columns are null. A later ``extract_text`` can extract web pages
+    among the documents; it does not change texts of PDFs. Pages are read in the order of the file, or by columns if the
+    file jumps between them. Running headers and footers, page numbers, and leaders in tables of contents are removed. A
+    running line is at the same height on three of nine neighbouring pages. Lines and pages are joined to paragraphs,
+    and hyphens at line ends removed, unless the hyphenated word is more frequent in the document. Cells of aligned
+    tables are separated by tabs, and rows by line breaks. Truncated files are repaired. Scanned, garbled and unreadable
+    pages have no text, and are listed for OCR.
 
     Args:
         max_bytes: largest file.
-        max_pages: pages that are read; the rest is left out.
+        max_pages: maximum number of pages that are read.
         max_page_seconds: CPU seconds for a page.
         max_seconds: CPU seconds for a document; the pages read before are kept, as for the other limits.
         max_memory: bytes of memory for a document, at least 4 million (Linux only).
@@ -74,12 +74,12 @@ class ExtractPdf(Edit):
         min_text_pages: share of the pages with ink that must have text, between 0 and 1.
         min_characters_per_page: characters on average, if more pages are blank than have text. Short documents are
             kept, and files without their end.
-        running: "keep" does not look for running lines and leaders.
-        hyphens: "keep" joins no words at line ends.
+        running: "keep" keeps running lines and leaders.
+        hyphens: "keep" does not join words at line ends.
         page_break: text between two pages, unless a paragraph continues.
         join: files with the texts of pages that an OCR program has read, as paths or globs. They are JSON lines with
-            ``id`` and ``page`` and ``text``, or ``pages`` and ``texts``. They take the places of scanned and garbled
-            pages, which then count as text pages. All of them are held in memory.
+            ``id`` and ``page`` and ``text``, or ``pages`` and ``texts``. These texts replace scanned and garbled pages,
+            which then count as text pages. All of them are held in memory.
         workers: processes that extract at the same time.
 
     Columns:
@@ -151,7 +151,7 @@ class ExtractPdf(Edit):
         """Return what :meth:`edit` does, and the lines, hyphens and pages that are not in the texts.
 
         Raises:
-            StageError: there is no column ``content``, it is not binary, pypdfium2 is not installed, or a column that
+            StageError: the column ``content`` is missing or not binary, pypdfium2 is not installed, or a column that
                 the stage adds exists.
         """
         columns = _COLUMNS | ({"pages_joined": pa.int32()} if self.join else {})
@@ -216,7 +216,7 @@ class ExtractPdf(Edit):
         return {name: rows for name, rows in queued.items() if rows.num_rows}
 
     def check_joined(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Return a warning if documents of ``join`` are not among ``ids``; raise a StageError if none is."""
+        """Return a warning if some documents of ``join`` are not among ``ids``; raise a StageError if all are not."""
         if not self.join:
             return ()
         results = read_results(*self.files())
@@ -328,9 +328,9 @@ class ReadPdf:
     lengths: tuple[int, ...] = ()
     """Characters of each page."""
     removed: tuple[Sequence[tuple[str, str]], ...] = ()
-    """Rules and texts of what was removed from each page."""
+    """Rules and removed texts of each page."""
     pages: int | None = None
-    """Pages that the file names; None if the worker ended before it sent them."""
+    """Number of pages that the file claims; None if the worker ended before it sent it."""
     rescued: bool = False
     stopped: str | None = None
     """Limit at which reading stopped, or None at the last page."""
@@ -339,7 +339,7 @@ class ReadPdf:
     """Whether the owner forbids the extraction of text."""
     producer: str | None = None
     is_whole: bool | None = None
-    """Whether all bytes of the file are here; None if that is not known."""
+    """Whether the file is complete; None if that is not known."""
 
     @property
     def inked(self) -> int:
@@ -404,7 +404,7 @@ def read_answer(answer: Extracted) -> ReadPdf:
             removed.append(message[2] if len(message) > 2 else ())
     if "failure" in summary:
         return ReadPdf(summary["failure"])
-    # A file may name any number of pages: those that it lacks are not for OCR.
+    # A file may claim any number of pages; pages that it lacks are not listed for OCR.
     while summary["stopped"] == "failures" and kinds and kinds[-1] == "failed":
         for each in (kinds, texts, removed):
             each.pop()

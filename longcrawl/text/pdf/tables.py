@@ -8,15 +8,15 @@ from longcrawl.text.pdf.lines import Line
 
 _LEAST_ROWS = 3
 _MOST_CELLS = 50
-"""Cells of a row; more are none."""
+"""Maximum number of cells in a row; longer rows are not rows of a table."""
 _EDGE = 3.0
-"""Points by which edges of cells in a column differ."""
+"""Maximum difference of the edges of cells in a column, in points."""
 _SAME_ROW = 0.3
-"""Difference of the bottoms of cells in a row, in line heights."""
+"""Maximum difference of the bottoms of cells in a row, in line heights."""
 _ROW_GAP = 3.0
-"""Space between rows, in line heights."""
+"""Maximum space between rows, in line heights."""
 _MARKER = re.compile(r"[^\w<]{1,3}|\(?(?:\d{1,3}|[a-zA-Z])[.)]|(?:\d{1,3}\.)+\d{0,3}\.?|[A-Z]\.(?:\d{1,3}\.?)+")
-"""Matches the marker of a list item and the number of a heading, which are beside text but no cells."""
+"""Matches the marker of a list item and the number of a heading, which are beside text but are not cells."""
 
 
 def separate_cells(lines: list[Line]) -> None:
@@ -65,7 +65,7 @@ def _are_beside(last: Line, line: Line) -> bool:
 
 
 def _is_below(above: Sequence[Line], row: Sequence[Line]) -> bool:
-    """Return whether two cells or more share an edge with cells of the row above."""
+    """Return whether at least two cells share an edge with cells of the row above."""
     gap = above[0].bottom - row[0].top
     if not -row[0].height < gap < _ROW_GAP * row[0].height:
         return False

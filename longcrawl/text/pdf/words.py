@@ -39,7 +39,7 @@ _FEW = 10
 _FEW_BESIDE_IMAGE = 100
 """Characters below which a page that is mostly image is a scan with a stamp or a page number."""
 _SAMPLES = 64
-"""Characters of a page whose font is asked for a character map."""
+"""Number of characters of a page that are checked for a character map."""
 _SPACES = (*range(9, 14), 0x20, 0x85, 0xA0, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x3000)
 HYPHEN_MARKS = (0x2, 0xFFFE)
 """Characters by which PDFium replaces a hyphen at the end of a line, together with the line break."""
@@ -74,19 +74,19 @@ _SLOTS = 4096
 _RECENT = 8
 """Clusters before a new one that it may repeat."""
 _COMMON = 0.5
-"""Share of the narrower of two clusters that is common to both if one repeats the other."""
+"""Minimum share of the narrower of two clusters that overlaps with the other if one repeats the other."""
 _ALL_COMMON = 0.9
 """The share for clusters without ActualText. A mark with the origin of the next letter overlaps the cluster before."""
 _NARROW = 0.8
-"""Share of the other one's width below which a cluster is the repetition, wherever it is; else the second one is."""
+"""Share of the other cluster's width below which a cluster is the repetition; otherwise the second one is."""
 _APART = 4
-"""Most places from a character of a cluster to the next one."""
+"""Maximum distance from a character of a cluster to the next one, in places."""
 _AM = "\u0e33\u0eb3"
 """Thai and Lao am, whose second glyph is not in an ink box."""
 _AM_GAP = 0.5
-"""Gap behind such an am, in line heights, that is a space."""
+"""Gap behind such an am, in line heights, that counts as a space."""
 _SAME_LINE = 0.15
-"""Difference of the baselines of a line's characters, in line heights."""
+"""Maximum difference of the baselines of a line's characters, in line heights."""
 
 
 def _make_classes() -> Classes:
@@ -145,8 +145,8 @@ class Page(NamedTuple):
 def bulk(function: Any, returned: Any = None, *arguments: Any) -> Any:
     """Return a short C function that is cheaper to call many times.
 
-    Without types of ``arguments``, these are plain integers and results of :func:`pointer`, which ctypes passes on
-    without a conversion. The calls keep the interpreter lock.
+    If ``arguments`` are not given, the function takes plain integers and results of :func:`pointer`, which ctypes does
+    not convert. The calls keep the interpreter lock.
     """
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None  # for mypy: a function has an address
@@ -183,7 +183,7 @@ _slots = [ctypes.c_void_p.from_param(_boxes.ctypes.data + _boxes.strides[0] * sl
 def read_page(document: Any, number: int, hidden_text: str, waiting: Callable[[], AbstractContextManager[Any]]) -> Page:
     """Read a page of an open document, counted from 0; ``waiting`` surrounds what may take long.
 
-    With ``hidden_text`` "keep", text that is not painted makes a scanned page one of kind "text".
+    If ``hidden_text`` is "keep", a scanned page with text that is not painted is of the kind "text".
     """
     page = characters = None
     try:
@@ -374,7 +374,7 @@ def join_clusters(
     """Set one box, with the height of the line, for the characters of a cluster; find those that are repeated.
 
     Args:
-        handle: argument for the page's text, see :func:`longcrawl.text.pdf.calls.pointer`.
+        handle: argument for the page's text, see :func:`pointer`.
         text: characters of the page.
         boxes: left, bottom, right and top of each character, and the left and right edge of its ink, in points,
             float32, ``(characters, 6)``; changed in place.
@@ -454,7 +454,7 @@ def _width(cluster: _Cluster) -> float:
 
 
 def _behind_am(shown: _Shown, places: list[int], inserted: Flags) -> list[int]:
-    """Return the places of spaces inserted behind am where there is none; ``places`` are those of the characters."""
+    """Return the places of spaces wrongly inserted behind am; ``places`` are the places of the characters."""
     if not any(am in shown.text for am in _AM):
         return []
     return [

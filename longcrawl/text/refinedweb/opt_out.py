@@ -1,4 +1,4 @@
-"""Opt-outs of publishers: removes documents of listed domains and addresses, optionally only from given dates on."""
+"""Opt-outs of publishers: removes documents of listed domains and addresses, optionally from a given date."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,6 +1,6 @@
 """URL filter of RefinedWeb: block lists, scored words, and counts of the documents that each entry removes.
 
-The counts show where to look for false positives. Strict words are searched for as parts of a URL after its marks are
+The counts show where false positives are likely. Strict words are searched for as parts of a URL after its marks are
 deleted; hard and soft words are compared as whole words.
 """
 
@@ -432,7 +432,7 @@ class UrlMatch(NamedTuple):
 class UrlFilter(Judge):
     """Remove documents by their URL: block lists of domains, words, and sources that are curated elsewhere.
 
-    The stage only reads the column ``url`` and belongs before all others, above all before extraction. A document is
+    The stage reads only the column ``url``. Put it before all others, in particular before extraction. A document is
     removed by the first of these rules that applies:
 
     * ``no_host``: the URL is null or has no host; only if ``on_no_host`` is "drop";
@@ -443,7 +443,8 @@ class UrlFilter(Judge):
       do not: "groups.example" contains "groupsex", /groups/experts does not;
     * ``hard_word``: one of its words is a hard one: "www.foo.bannedword-bar.com" has "bannedword". Words are separated
       by marks, including the underscore, but not by digits: "porn123" is another word;
-    * ``max_soft_words``: it has more distinct soft words than that; the paper removes from two matches on;
+    * ``max_soft_words``: it has more distinct soft words than this limit; the paper removes URLs with two matches or
+      more;
     * ``curated_source``: the host or a parent domain is one of ``curated_sources``.
 
     Words are searched for regardless of case and script in host, path and query, with escapes such as %70 and Punycode
@@ -465,16 +466,16 @@ class UrlFilter(Judge):
         categories: categories to use. The default is RedPajama-V2's choice; we have no copy of RefinedWeb's Table 13.
             UT1's other names for a category (``porn`` for ``adult``) also count.
         allowed_domains: domains that are on block lists by mistake, with all their subdomains.
-        allow_list: a file of more of them, one per line.
+        allow_list: a file of more allowed domains, one per line.
         allowed_from: "lists": an allowed domain is still scored by its words, as in the paper, which took such domains
-            off the list. "lists-and-words": it is not. Curated sources are removed in both cases.
+            off the list. "lists-and-words": it is not scored. Curated sources are removed in both cases.
         words: shipped words by name (``refinedweb``, the few that the paper names), or a YAML file {strict: […],
             hard: […], soft: […]}. None: no words.
-        max_soft_words: greatest number of distinct soft words in a kept URL; None for no bound.
+        max_soft_words: maximum number of distinct soft words in a kept URL; None for no bound.
         curated_sources: shipped ones by name, or a file of domains; None keeps them. ``refinedweb`` replaces the
             paper's Table 14 by the domains of a reproduction, with only the English Wikipedia;
             ``refinedweb-multilingual`` includes all.
-        on_no_host: what happens to a document with a URL that is null or has no host.
+        on_no_host: treatment of a document with a URL that is null or has no host.
         strict_in: "parts": strict words are searched for in each part. "url": in the whole URL, also across its parts,
             as in /x/vi/deos, but then also where two words meet by chance.
 
@@ -561,7 +562,7 @@ class UrlFilter(Judge):
     def explain(self, url: str | None) -> list[UrlMatch]:
         """Return every rule that a URL fails and the part that fails it; the first rule removes the document.
 
-        The lists are read again to find the categories, which takes a second for some million domains.
+        The lists are read again to find the categories, which takes a second for a few million domains.
         """
         table = pa.table({"url": pa.array([url], pa.large_string())})
         return self.with_categories(self.matches(table)[0])
@@ -646,11 +647,11 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``url``.
-        stage: the filter. None counts the documents removed by the one that ``documents``, a crawl, has passed.
+        stage: the filter. None counts the documents removed by the filter of the crawl ``documents``.
         min_documents: leave out causes that remove fewer documents.
 
     Raises:
-        StageError: there is no filter, or no column ``url``.
+        StageError: the filter or the column ``url`` is missing.
 
     >>> urls = ["http://a.xxx-b.example/", "http://a.xxx-b.example/2", "http://plain.example/"]
     >>> print(url_hits(pa.table({"url": urls}), UrlFilter()))
