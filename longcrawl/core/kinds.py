@@ -80,7 +80,7 @@ OUTPUTS = {
     "rectangle": "longcrawl.formats.rectangle.write:RectangleOutput",
 }
 RESULTS = {
-    "composed": "longcrawl.formats.buckets.facts:ComposedResult",
+    "composed": "longcrawl.formats.buckets.write:ComposedResult",
     "datatrove": "longcrawl.formats.shards.write:DatatroveResult",
     "gpt-simple": "longcrawl.formats.shards.write:GptSimpleResult",
     "levanter": "longcrawl.formats.shards.write:LevanterResult",

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
-    from longcrawl.formats.buckets.facts import ComposedResult
     from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
-    from longcrawl.formats.buckets.write import ComposedOutput
+    from longcrawl.formats.buckets.write import ComposedOutput, ComposedResult
     from longcrawl.formats.documents import ParquetOutput, ParquetResult
     from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
     from longcrawl.formats.shards import datatrove, gpt_simple, levanter, litdata, mds, megatron, nanogpt, olmo_core

@@ -7,8 +7,7 @@ import pytest
 from composed_crawls import END, compose, documents
 
 from longcrawl.formats import open_composed
-from longcrawl.formats.buckets.facts import ComposedResult
-from longcrawl.formats.buckets.write import ComposedOutput
+from longcrawl.formats.buckets.write import ComposedOutput, ComposedResult
 
 pytestmark = pytest.mark.usefixtures("small_files")
 CAPACITIES = [16, 32]
