@@ -11,17 +11,17 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
 from longcrawl.core.batches import HAVE_FILES, NEED_TEXTS, has_content
 from longcrawl.core.funnel import Reference
 from longcrawl.core.outputs import OUTPUTS, Output
-from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of, spell
+from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of
 from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stages_fault
-from longcrawl.errors import RecipeError, known_names, quoted
+from longcrawl.errors import RecipeError, check_word, known_names, quoted
 from longcrawl.io.structured import RepeatedKeyError, load_yaml
 from longcrawl.run.card.front_matter import CardFacts
 from longcrawl.run.shipped import shipped
@@ -138,8 +138,7 @@ def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Reci
     parts, policy = changed.get("parts", 1), changed["source"].get(ON_DUPLICATE_IDS, "error")
     if type(parts) is not int or parts < 1:
         raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
-    if policy not in get_args(OnDuplicateIds):
-        raise RecipeError(f"{where}: source.{ON_DUPLICATE_IDS} takes {spell(OnDuplicateIds)}, got {quoted(policy)}")
+    check_word(f"{where}: source.{ON_DUPLICATE_IDS}", policy, OnDuplicateIds, RecipeError)
     return Recipe(
         name=str(name),
         about=str(changed.get("about", "")),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from longcrawl.core.display import Column, Table, counted, figure
 from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Stage, column, label_stages
-from longcrawl.errors import StageError, as_lines, one_line
+from longcrawl.errors import StageError, as_lines, check_word, one_line
 
 if TYPE_CHECKING:
     from longcrawl.text.extract.blocks import PageExplanation
@@ -378,8 +378,7 @@ def explain(
     <BLANKLINE>
     REMOVED at min_chars: min_chars is 9, must be at least 12 (1 of 1 rules fail)
     """
-    if show not in ("failed", "all"):
-        raise StageError(f"show takes 'failed' or 'all', got {show!r}")
+    check_word("show", show, ("failed", "all"), StageError)
     reading = _Reading(_document(text, language, columns), language, show)
     stages = _stages(stage)
     if "html" in columns and not any(each.looks_at == "html" for each in stages):

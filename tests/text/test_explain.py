@@ -205,7 +205,7 @@ def test_only_rules_that_fail_are_marked_unless_all_are_asked_for():
         ("min_alphabetic_words", ((10, 11),)),
     ]
     assert failed.rules == lc.text.explain(SPAM, judge, show="all").rules
-    with pytest.raises(StageError, match=r"show takes 'failed' or 'all', got 'none'"):
+    with pytest.raises(StageError, match=r"show takes one of 'failed', 'all', got 'none'"):
         lc.text.explain(SPAM, judge, show="none")
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, filterfalse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.counts import EDITS, LEDGER, QUEUES
 from longcrawl.core.display import counted
 from longcrawl.core.outputs import RESULTS, TokenRows
-from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
+from longcrawl.errors import FormatError, HubError, RunError, as_lines, check_word, warn_user
 from longcrawl.formats.shards.parquet import row_groups
 from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, texts_of
 from longcrawl.io.files import check_writable, checksum, file_entries, publish, remove, whole_file, write_text, writing
@@ -68,18 +68,12 @@ class _TableTask:
         return self.file.with_suffix(".json")
 
 
-def check_tables(tables: str) -> None:
-    """Raise RunError if ``tables`` is not a value of ``Tables``."""
-    if tables not in get_args(Tables):
-        raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
-
-
 def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     """Write the token tables of a finished run, as a push would, so that plain `datasets` can load them.
 
     ``tables`` is "tokens", "text" or "none", as for :func:`push`. The bytes do not depend on ``num_proc``.
     """
-    check_tables(tables)
+    check_word("tables", tables, Tables, RunError)
     with open_run(run, "") as folder:
         check_writable(folder / TOKEN_TABLES)
         resume_moves(folder)
@@ -349,7 +343,7 @@ def push(
         HubError: the Hub rejects the push or cannot be reached; the message names the fix.
     """
     seen_by = client.visibility_of(repo, visibility, private)
-    check_tables(tables)
+    check_word("tables", tables, Tables, RunError)
     with open_run(run, "") as folder:
         resume_moves(folder)
         manifest = read_sealed(folder)

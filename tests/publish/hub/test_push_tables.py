@@ -358,7 +358,7 @@ def test_a_dry_run_names_tables_and_none_leaves_the_run_as_it_is(hub, run):
     assert "made first  tokens/train-00000-of-00001.parquet" in shown
     assert "tag known once its tables are written" in shown
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match="--tables takes tokens, text, none, got 'all'"):
+    with pytest.raises(RunError, match="tables takes one of 'tokens', 'text', 'none', got 'all'"):
         lc.push(run, "me/dry", "private", tables="all")
     lc.push(run, "me/dry", "private", tables="none")
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
