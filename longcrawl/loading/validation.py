@@ -124,6 +124,18 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     return found
 
 
+def configured_length(path: str | os.PathLike[str]) -> int | None:
+    """Return ``max_length`` from a GPT-Simple configuration, or None if it is not set.
+
+    Raises:
+        LoaderError: the file is missing or not valid YAML, or the value is not an integer of at least 2.
+    """
+    recorded, _ = _recorded(path)
+    _check_settings(recorded, path)
+    length: int | None = recorded.get("max_length")
+    return length
+
+
 def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     for name, (kind, wanted) in _SETTINGS.items():
         value = recorded.get(name)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from longcrawl.cli.commands import app
 from longcrawl.errors import LoaderError
 from longcrawl.loading import Packed, Phase, read_curriculum, validate
+from longcrawl.loading.validation import configured_length
 
 WEB_CODE = {"web": 0.6, "code": 0.4}
 
@@ -134,7 +135,7 @@ def test_a_feed_and_its_validation_read_a_configuration_alike(buckets, tmp_path,
     fields = read_curriculum(file)
     feed = Packed(buckets, **fields)
     strategy = "length-binned" if packing == "true" else "separate"
-    assert (feed.max_length, feed.packing) == (128, strategy)
+    assert (feed.max_length, feed.packing, configured_length(file)) == (128, strategy, 128)
     assert feed[0]["input_ids"].shape == (1, 128)
     by_hand = Packed(buckets, [Phase(1000, {"web": 1})], max_length=128, packing=strategy)
     assert feed.state_dict() == by_hand.state_dict()
