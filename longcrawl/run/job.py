@@ -183,8 +183,8 @@ class _Job:
         self.warnings: dict[str, list[str]] = {}
         """Warnings about stages that only a run finds."""
         self.costs = RunCosts(self.work)
-        self.sizes = [each.local_bytes() or 0 for each in self.parts]
-        """Amount of work in each part: bytes of its local files, then the ``amount_left`` by the last segment."""
+        self.sizes = [each.local_bytes() for each in self.parts]
+        """Amount of work in each part: bytes of its local files or None, then ``amount_left`` by the last segment."""
         self.ended_by: list[str] = []
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
@@ -232,12 +232,12 @@ class _Job:
         if not tasks:
             return
         with self.costs.measure(self.recipe.source.name, "divide") as cost:
-            markers, sizes = [task.marker for task in tasks], [task.part.local_bytes() or 0 for task in tasks]
+            markers, sizes = [task.marker for task in tasks], [task.part.local_bytes() for task in tasks]
             given = self.folder, divide.divide, tasks, markers, self.engine
             found = segments.do_once(*given, "divide", "files", sizes=sizes, progress="bytes")
             cost.disk = files.folder_bytes(self.work / divide.DIVIDED)
         self.parts, self.divided, self.groups = divide.divided_parts(self.whole, tasks, found, self.groups)
-        self.sizes = [each.local_bytes() or 0 for each in self.parts]
+        self.sizes = [each.local_bytes() for each in self.parts]
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one does the first pass of the output."""

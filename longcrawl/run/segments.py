@@ -65,13 +65,13 @@ def do_once(
     what: str,
     unit: str,
     *,
-    sizes: Sequence[int] = (),
+    sizes: Sequence[int | None] = (),
     progress: Literal["parts", "remote files, not divided", "bytes"] = "parts",
 ) -> list[dict[str, Any]]:
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
 
     If ``sizes`` gives the amount of work in each task, the largest begin first, so that processes end together. The
-    progress bar counts tasks, or "bytes" if all sizes are known and are those of files, which tasks return as "bytes";
+    progress bar counts tasks, or "bytes" if no size is None and all are those of files, which tasks return as "bytes";
     a user who waits for remote files is told that a process reads each whole.
     It includes the part of running tasks that they report, see :mod:`longcrawl.core.progress`.
 
@@ -83,13 +83,13 @@ def do_once(
     for path in (markers[place] for place in places if markers[place].exists()):
         warn_user(f"{name_of(path)} is not in the form that this version of longcrawl writes: its work is done again")
     if sizes:
-        places.sort(key=lambda place: -sizes[place])
+        places.sort(key=lambda place: -(sizes[place] or 0))
     waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
-    counts_bytes = progress == "bytes" and bool(sizes) and all(sizes)
+    counts_bytes = progress == "bytes" and None not in sizes and any(sizes)
     unit_of_tasks = " parts" if progress == "bytes" else f" {progress}"
     scale: dict[str, Any] = {"unit": "B", "unit_scale": True} if counts_bytes else {"unit": unit_of_tasks}
-    weights = sizes if counts_bytes else [1] * len(tasks)
+    weights = [size or 0 for size in sizes] if counts_bytes else [1] * len(tasks)
     places_of = {progress_file(folder / WORK, markers[place]).name: place for place in places}
     total, reported = sum(weights), folder / WORK / PROGRESS
     done = total - sum(weights[place] for place in places)

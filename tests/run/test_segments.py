@@ -32,18 +32,19 @@ def test_progress_counts_what_it_names(tmp_path, capsys, unit, shown):
 
 def test_progress_counts_the_bytes_of_files_if_all_are_known(tmp_path, capsys):
     def write(marker: Path) -> dict[str, int]:
-        counts = {"bytes": 3_000_000 if marker.stem == "0" else 1_000_000}
+        counts = {"bytes": (3_000_000, 1_000_000, 0)[int(marker.stem)]}
         Marker(marker, counts, {}).write()
         return counts
 
     shown = []
     for folder, sizes, done in (
-        ("known", [3_000_000, 1_000_000], 0),
-        ("begun", [3_000_000, 1_000_000], 1),
-        ("not", [3, 0], 0),
+        ("known", [3_000_000, 1_000_000, 0], 0),  # an empty file has a size
+        ("begun", [3_000_000, 1_000_000, 0], 1),
+        ("not", [3, None, 0], 0),
+        ("empty", [0, 0, 0], 0),
     ):
         (tmp_path / folder).mkdir()
-        markers = [tmp_path / folder / f"{number}.json" for number in range(2)]
+        markers = [tmp_path / folder / f"{number}.json" for number in range(3)]
         for marker in markers[:done]:
             write(marker)
         datasets.enable_progress_bars()
@@ -55,7 +56,8 @@ def test_progress_counts_the_bytes_of_files_if_all_are_known(tmp_path, capsys):
     assert shown[0][0].startswith("read: 0.00 of 4.00M B")
     assert shown[0][-1].startswith("read: 4.00M of 4.00M B")
     assert shown[1][0].startswith("read: 3.00M of 4.00M B")
-    assert shown[2][-1].startswith("read: 2 of 2 parts")
+    assert shown[2][-1].startswith("read: 3 of 3 parts")
+    assert shown[3][-1].startswith("read: 3 of 3 parts")
 
 
 def read_half(marker: Path) -> dict[str, int]:
