@@ -101,7 +101,7 @@ class ClusterPlan(Tabular):
     read: Estimate | None = None
     """Bytes of the input's files, or None if they are not known."""
     input_files: int = 0
-    """Number of the input's files: those of RedPajama-V2 are three or more for each file of documents."""
+    """Number of the input's files, three or more for each file of documents of RedPajama-V2; 0 if none are listed."""
     segments: int = 1
     """Number of times that tasks go over all files: once, and once more after each stage that needs all of them."""
     tasks: int = 0
@@ -171,7 +171,8 @@ class ClusterPlan(Tabular):
             f"engine {self.engine}, estimated from {self.sample}; exchanges by the constants in docs/plan.md"
         )
         if self.read is not None:
-            yield f"input: {interval(self.read, size)} in {counted(self.input_files, 'file')}"
+            among = f" in {counted(self.input_files, 'file')}" if self.input_files else ""
+            yield f"input: {interval(self.read, size)}{among}"
         yield f"core-hours: {interval(self.core_hours, _few)}"
         waiting = [("in one task", self.alone), ("the longest part", self.longest)]
         parts = [("all cores", self.spread), *((what, took) for what, took in waiting if took.high)]

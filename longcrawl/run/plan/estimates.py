@@ -813,7 +813,7 @@ def _words(plan: Plan) -> Iterator[str]:
         yield f"output: {interval(plan.written, size)}"
     yield f"all stages: {interval(plan.seconds, duration)} of a core"
     yield f"disk at its fullest: {interval(plan.disk, size)}"
-    figures = {"tokens": plan.tokens, "output": plan.written, "disk": plan.disk}
+    figures = {"tokens": plan.tokens, "output": plan.written, "time": plan.seconds, "disk": plan.disk}
     yield from what_narrows(figures, [row.documents for row in plan.rows])
 
 

@@ -11,7 +11,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.stages import Survey
 from longcrawl.errors import RunError
-from longcrawl.run.plan.cluster import CONSTANTS, extrapolate
+from longcrawl.run.plan.cluster import CONSTANTS, ClusterPlan, ClusterRow, extrapolate
 from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, exact
 from longcrawl.run.plan.run_plan import ScaledUp
 from longcrawl.run.recipe import Recipe, parse_recipe
@@ -256,6 +256,14 @@ def test_the_command_line_has_files_and_cores(recipe):
     for said in ("input: ", "core-hours: ", "wall: ", "shuffled: ", "peak memory of a task: ", "output: ", "decides: "):
         assert f"\n{said}" in shown
     assert "memory of a task" in shown.splitlines()[0]
+
+
+def test_input_that_lists_no_files_has_its_bytes_alone():
+    rows = ClusterRow("installed", exact(9.0), exact(1.0)), ClusterRow("engine", None, exact(1.0))
+    one = exact(2e6)
+    made = ClusterPlan("it", "9 documents", 3, 2, "shared", rows, one, one, one, read=one, tasks=3)
+    assert "\ninput: 2 MB\n" in str(made)
+    assert "\ninput: 2 MB in 3 files\n" in str(replace(made, input_files=3))
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,10 @@ def test_a_larger_sample_is_advised_only_if_it_can_narrow_an_interval(recipe):
     some = str(lc.plan_cluster(recipe, cores=2, parts=2, documents=20))
     assert advice in some
     assert "): more --parts and --documents\n" in some
+    made = lc.plan(recipe, parts=2, documents=20)
+    assert made.seconds.high > 4 * made.seconds.low
+    (line,) = (line for line in str(made).splitlines() if line.startswith("a larger sample narrows"))
+    assert "time" in line
     # There are four files, and figures of more differ by more than a larger sample of them can show.
     assert "more --documents, and a source of more than 4 files" in str(lc.plan_cluster(recipe, cores=2, files=90_000))
 
