@@ -149,6 +149,17 @@ def test_every_requirement_has_a_lower_bound_that_constraints_fulfil():
             assert name in NOT_HERE.values() or each.specifier.contains(pinned[name]), f"{each} against {pinned[name]}"
 
 
+def test_the_guide_has_a_purpose_for_each_package_and_extra():
+    guide = (ROOT / "docs" / "feeds.md").read_text("utf-8")
+    _, tables = guide.split("| package | for | loading |")
+    rows = re.findall(r"^\| (.*?) \|", tables.partition("## ")[0], re.MULTILINE)
+    always = {each.name for each in requirements()[""]}
+    assert {name for row in rows if "`" not in row for name in row.split(", ")} >= always
+    extras = requirements().keys() - {"", "test", "docs"}
+    assert {name for row in rows for name in re.findall("`(.*?)`", row)} == extras
+    assert all(each.name in tables for extra in extras for each in requirements()[extra])
+
+
 def test_constraints_pin_everything_that_is_installed():
     """``LONGCRAWL_GOLDEN=write`` writes what is installed here into the file."""
     if os.environ.get("LONGCRAWL_GOLDEN") == "write":
