@@ -260,6 +260,8 @@ class Source(ABC):
     """Licence of the documents, shown in ``dataset.info``."""
     omitted_defaults: ClassVar[tuple[str, ...]] = ()
     """Fields left out of the settings while at their default, so that recipes without them keep their digests."""
+    unpacks: ClassVar[bool] = False
+    """Whether ``divide`` writes the content of compressed files to its folder."""
     on_bad_files: OnBadFiles
     storage_options: StorageOptions
 

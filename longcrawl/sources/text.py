@@ -243,6 +243,7 @@ class Text(sources.Source):
     on_bad_files: sources.OnBadFiles = "error"
     storage_options: sources.StorageOptions = None
     omitted_defaults: ClassVar[tuple[str, ...]] = ("format", "file_field", "encoding")
+    unpacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

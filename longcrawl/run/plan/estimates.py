@@ -53,6 +53,8 @@ UNSEEN_PARTS = 3
 
 By the rule of three, a kind of part that is not in a sample of n is fewer than 3 in n, with 95 % confidence.
 """
+UNPACKED_NOISE = 0.5
+"""Relative error of the space of lines that a run has compressed itself, which is taken to be that of the files."""
 _WIDE = 4.0
 """Ratio of the ends of an interval from which a plan advises a larger sample."""
 LARGER = "more --parts and --documents"
@@ -337,6 +339,13 @@ class Sample:
         return sum(
             sections == 1 and (size >= LARGE or any(map(is_url, part.files))) for (part, size), sections in given
         )
+
+    @property
+    def unpacked(self) -> Estimate:
+        """The bytes in ``work`` for the lines of compressed files that a run divides, about those of the files."""
+        given = zip(self.whole, self._sections, strict=True)
+        packed = [size for (part, size), many in given if many > 1 and part.name.endswith(COMPRESSED)]
+        return exact(self.times * sum(packed) * self.source.unpacks).widened(UNPACKED_NOISE)
 
     @cached_property
     def _sections(self) -> list[int]:

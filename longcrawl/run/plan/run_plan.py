@@ -541,7 +541,8 @@ class _Scaled:
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
         seconds = estimate_parts([part.seconds for part in read], self.drawn)
-        return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
+        took = self._seconds(seconds, self.sample.start)
+        return PlanRow(name, self.documents, characters, took, self.sample.unpacked)
 
     def stage(self, one: MeasuredStage) -> PlanRow:
         seconds = self._seconds(self.total(one.cost.seconds), one.start)

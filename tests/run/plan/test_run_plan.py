@@ -226,3 +226,16 @@ def test_large_compressed_files_are_read_to_their_first_bytes(recipe, tmp_path, 
     read, parts = (int(number) for number in re.findall(r"([0-9]+) of ([0-9]+) parts", made.sample)[0])
     assert read == 7 < parts
     assert made.rows[0].documents.value == pytest.approx(3 * 1500 + 160, rel=0.2)
+
+
+def test_lines_of_a_large_compressed_file_take_disk_until_they_are_read(recipe, tmp_path, monkeypatch):
+    for name in ("LARGE", "SECTION"):
+        monkeypatch.setattr(divide, name, 1 << 16)
+    chance = np.random.default_rng(0)
+    texts = [" ".join(map(str, chance.integers(0, 1 << 30, 30))) for _ in range(2_000)]
+    lines = [json.dumps({"id": f"packed-{number}", "text": text}) for number, text in enumerate(texts)]
+    (tmp_path / "texts" / "packed.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    made = lc.plan(recipe, parts=5, documents=400)
+    checked = {each.figure: each for each in lc.run(recipe, "run", plan=made).checked}
+    assert checked["text: disk"].inside
+    assert made.disk.value == pytest.approx(sum(row.disk.value for row in made.rows) + made.written.value)
