@@ -102,9 +102,9 @@ VERBS = {
 }
 """Some keys of the answer, by verb."""
 TRIED_ELSEWHERE = (
-    *("compose", "inspect --text", "lines", "tokenize", "train"),
+    *("card", "compose", "inspect --text", "lines", "lists fetch", "queue", "tables", "tokenize", "train"),
     *("funnel texts --rates", "inspect rows", "outputs", "plan texts.yaml --cores", "recipes quickstart", "report"),
-    *("sources", "stages min_chars"),
+    *("run texts.yaml --out again", "sources", "stages", "takedown"),
 )
 """Verbs that other tests ask for JSON, that take longest, or whose answer has the form of a verb before them."""
 

@@ -319,7 +319,7 @@ def write_run(folder: Path, parts: int = 3) -> Path:
         (source / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     stages = [
         {"line_corrections": {"language": "en", "max_removed_words": None}},
-        {"exact_substring": {"min_tokens": 40, "unit": "byte"}},
+        {"exact_substring": {"min_tokens": 40, "unit": "character"}},
     ]
     spec = {
         "longcrawl": 1,

@@ -110,16 +110,17 @@ def document_lists(draw):
     return documents
 
 
+@pytest.mark.variants  # for each type the kernels are compiled again
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint8, np.uint32])
 @given(
     documents=document_lists(),
     length=st.integers(1, 60),
     memory=st.sampled_from([1 << 10, 1 << 12, 1 << 26]),
     hash_mask=st.sampled_from([ALL_BITS, 0, 1, 0xFF << 32]),
-    dtype=st.sampled_from([np.uint8, np.uint16, np.uint32]),
 )
-@example([[0] * 500], 50, 1 << 10, ALL_BITS, np.uint8)
-@example([[0] * 49, [0] * 50, []], 50, 1 << 26, 0, np.uint16)
-@example([[], [1], []], 1, 1 << 26, ALL_BITS, np.uint32)
+@example(documents=[[0] * 500], length=50, memory=1 << 10, hash_mask=ALL_BITS)
+@example(documents=[[0] * 49, [0] * 50, []], length=50, memory=1 << 26, hash_mask=0)
+@example(documents=[[], [1], []], length=1, memory=1 << 26, hash_mask=ALL_BITS)
 @settings(max_examples=2 * settings.default.max_examples // 3)
 def test_spans_equal_a_dictionary_of_all_windows_whatever_collides(
     tmp_path_factory, documents, length, memory, hash_mask, dtype
@@ -258,10 +259,10 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
 
 def test_a_folder_of_another_search_is_refused(tmp_path):
     table = table_of(["abcdef" * 10])
-    lc.dedup.ExactSubstring(10, unit="byte", text="raw").find(
-        [lc.dedup.ExactSubstring(10, unit="byte", text="raw").sketch(table)], str(tmp_path)
+    lc.dedup.ExactSubstring(10, unit="character", text="raw").find(
+        [lc.dedup.ExactSubstring(10, unit="character", text="raw").sketch(table)], str(tmp_path)
     )
-    other = lc.dedup.ExactSubstring(11, unit="byte", text="raw")
+    other = lc.dedup.ExactSubstring(11, unit="character", text="raw")
     with pytest.raises(
         StageError,
         match=r"holds passes of a different search .*'min_tokens': 10.*: remove it, or choose",
@@ -495,7 +496,7 @@ def test_copies_in_other_spellings_are_found_and_every_policy_takes_them_as_they
 
 @pytest.mark.parametrize(("text", "found"), [("normalised", 2), ("raw", 0)])
 def test_what_is_compared_is_part_of_the_settings(text, found):
-    stage = lc.dedup.ExactSubstring(5, unit="byte", text=text)
+    stage = lc.dedup.ExactSubstring(5, unit="character", text=text)
     table = table_of(["ABCDEF one", "abcdéf two"])
     assert stage.settings()["text"] == text
     assert stage.resolve(stage.sketch(table)).table.num_rows == found
@@ -541,11 +542,13 @@ def test_of_a_syllable_that_is_repeated_in_part_nothing_is_taken():
     assert taken == [["abcd"], ["abcd가"]]
 
 
-def test_marks_that_change_places_give_spans_that_do_not_overlap(tokenizer):
+@pytest.mark.variants
+@pytest.mark.parametrize("unit", ["character", "byte"])
+def test_marks_that_change_places_give_spans_that_do_not_overlap(unit):
     marks = "\U0001d15e\U0001d16d\u302e\U0001d165a\u302e\u1b44"
     documents = [marks * 3 + "q", "w" + marks + "e" + marks[::-1], marks[2:] * 2]
     for length in (1, 2, 3, 5):
-        stage = lc.dedup.ExactSubstring(length, policy="mask", unit="byte", min_characters=0)
+        stage = lc.dedup.ExactSubstring(length, policy="mask", unit=unit, min_characters=0)
         table = table_of(documents)
         edited, _ = stage.edit_spans(table, stage.resolve(stage.sketch(table)))
         for text, spans in zip(documents, edited["masked"].to_pylist(), strict=True):
@@ -601,7 +604,7 @@ def test_empty_documents_and_null_texts_stay(unit, texts, tokenizer):
 
 def test_of_documents_that_are_all_the_same_nothing_is_left():
     crawl = crawl_of({f"{number:03d}": SEEN * 3 for number in range(300)}) | lc.dedup.ExactSubstring(
-        20, unit="byte", text="raw"
+        20, unit="character", text="raw"
     )
     assert len(crawl.data) == 0
     assert crawl.funnel.rows[-1].rules == {"characters_left": 300}

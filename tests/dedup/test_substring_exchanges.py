@@ -154,15 +154,21 @@ small_bounds = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.variants  # for each type the kernels are compiled again
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint8, np.uint32])
 @given(
     groups=grouped(),
     length=st.integers(1, 8),
-    dtype=st.sampled_from([np.uint8, np.uint16, np.uint32]),
     bits=st.sampled_from([64, 2, 0]),
     small=small_bounds,
 )
-@example([[], [[0] * 9], []], 3, np.uint16, 0, {"FREQUENT": 0, "SENT": 0})
-@example([[[0, 1, 0, 2, 0]], [[0, 1, 0, 1]], [[0, 1], [2, 0, 1, 0]]], 2, np.uint8, 64, {"FREQUENT": 1, "SENT": 0})
+@example(groups=[[], [[0] * 9], []], length=3, bits=0, small={"FREQUENT": 0, "SENT": 0})
+@example(
+    groups=[[[0, 1, 0, 2, 0]], [[0, 1, 0, 1]], [[0, 1], [2, 0, 1, 0]]],
+    length=2,
+    bits=64,
+    small={"FREQUENT": 1, "SENT": 0},
+)
 def test_exchanges_find_what_one_process_finds(groups, length, dtype, bits, small):
     """Whatever collides: of hashes of anchors and of windows the upper bits alone may be left."""
     found = documents(groups, dtype)

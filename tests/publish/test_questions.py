@@ -102,6 +102,7 @@ def test_a_run_that_is_not_there_is_one_sentence(store, run):
         lc.funnel("https://example.org/run")
 
 
+@pytest.mark.slow
 def test_why_shows_the_blocks_of_a_page_that_can_be_read_again(pages, run):
     assert ask("why", pages, "<urn:uuid:1>").stdout == "<urn:uuid:1>: kept\n"
     first, empty, counted, *lines = ask("why", pages, "<urn:uuid:1>", "--page").stdout.splitlines()

@@ -221,6 +221,7 @@ def test_the_manifest_tells_no_time_process_or_worker_count(whole, source):
     assert str(whole) not in text
 
 
+@pytest.mark.slow
 def test_the_recipe_that_a_run_writes_makes_it_again_in_an_empty_folder_of_any_name(whole, tmp_path, directory_digest):
     out = tmp_path / "lr=3" / "spaces, é # and 100 %"
     out.mkdir(parents=True)
@@ -665,6 +666,7 @@ def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
 
+@pytest.mark.slow
 def test_a_crawl_with_the_same_stages_writes_the_same_rectangle(source, whole, tmp_path, directory_digest):
     crawl = lc.open("text", data_dir=str(source), id_field="id")
     for _, stage in lc.load_recipe(whole / "recipe.yaml").stages:

@@ -36,7 +36,7 @@ OUTPUTS = {
     "rectangle": {"context_length": ROW},
     "composed": {"capacities": [ROW, 2 * ROW], "format": "datatrove"},
 }
-TIMES = 6
+TIMES = 3
 
 
 def with_process_id_1(work: Callable[[], None]) -> int:

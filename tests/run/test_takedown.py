@@ -208,6 +208,7 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
     assert f"- 2026-11-02: {len(GONE)} documents" in (tmp_path / "new/README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [

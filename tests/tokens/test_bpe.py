@@ -274,7 +274,7 @@ def test_a_long_word_is_read_back_under_every_pattern(engines, ranks, run):
         assert b"".join(tokens[ours.encode(text)]) == text.encode()
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
 def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
     """The time of a part grows with its bytes alone, and that of a word with those of its parts."""

@@ -103,6 +103,7 @@ def test_a_source_without_documents_is_one_sentence(recipe, file):
         lc.plan_cluster(recipe, cores=2, overrides=overrides)
 
 
+@pytest.mark.slow
 def test_a_plan_of_one_document_counts_in_the_singular(recipe):
     Path("texts/0.jsonl").write_text(json.dumps({"text": "tide " * 30}))
     overrides = ["source.data_files=texts/0.jsonl", "source.data_dir=null"]
@@ -124,6 +125,7 @@ def test_what_one_document_takes_is_not_what_all_take(tokens, times):
     assert more.low > 0.9 * more.value
 
 
+@pytest.mark.slow
 def test_a_larger_sample_is_advised_only_if_it_can_narrow_an_interval(recipe):
     advice = "a larger sample narrows the wide intervals (core-hours"
     whole = lc.plan_cluster(recipe, cores=2)
