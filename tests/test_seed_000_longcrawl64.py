@@ -242,7 +242,11 @@ def make_real(recipe: str, data: Path, folder: Path) -> Made:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((size, recipe), id=f"{size}-{recipe}", marks=[pytest.mark.slow] * (size == "real"))
+        pytest.param(
+            (size, recipe),
+            id=f"{size}-{recipe}",
+            marks=[pytest.mark.slow] * ((size, recipe) != ("small", "longcrawl64")),
+        )
         for size in ("small", "real")
         for recipe in ("longcrawl64", "longcrawl64-clean")
     ],

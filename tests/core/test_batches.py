@@ -1,7 +1,7 @@
 """Every stage in every call that `datasets` offers: the rows of ``Crawl | stage``, or one sentence; never a mask."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,18 +91,20 @@ CALLS = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, tiny_models):
-    learnt, models = str(tmp_path_factory.mktemp("learnt")), tmp_path_factory.mktemp("models")
-    for task in ("causal", "classifier"):
-        for each in tiny_models.tiny(task):
-            each.save_pretrained(models / task)
+def made(tmp_path_factory, request):
+    """Return a function that returns the stage of a name, fitted, and with a model if it takes one."""
     tasks = {ModelScore: "causal", lc.text.SequenceClassifier: "classifier"}
-    stages = dict(MADE)
-    for name, stage in MADE.items():
-        for kind, task in tasks.items():
-            if isinstance(stage, kind):
-                stages[name] = replace(stage, model=str(models / task))
-    return {name: stage.fit([TABLE], learnt) if stage.needs_fit else stage for name, stage in stages.items()}
+
+    @cache
+    def make(name):
+        stage, folder = MADE[name], tmp_path_factory.mktemp(name)
+        for task in (task for kind, task in tasks.items() if isinstance(stage, kind)):
+            for each in request.getfixturevalue("tiny_models").tiny(task):
+                each.save_pretrained(folder)
+            stage = replace(stage, model=str(folder))
+        return stage.fit([TABLE], str(folder)) if stage.needs_fit else stage
+
+    return make
 
 
 def documents(stage):
@@ -133,7 +135,7 @@ def test_every_stage_is_called_here():
 def test_a_call_gives_the_rows_of_a_crawl_or_one_sentence(made, name, form):
     if form is not None and form not in ("arrow", "numpy"):
         pytest.importorskip(form)
-    stage = made[name]
+    stage = made(name)
     works = {Judge: "filter", Rewrite: "map", Edit: "map", Survey: None}
     method = next(works[kind] for kind in works if isinstance(stage, kind))
     whole = documents(stage)
@@ -318,7 +320,7 @@ def test_workers_are_called_as_this_process_is(made):
         (lc.Crawl(data) | MADE["min_words"]).data
     )
     with pytest.raises(StageError, match=r"tokenize changes documents.*write dataset.map\(stage, batched=True\)"):
-        data.filter(made["tokenize"], batched=True, num_proc=2)
+        data.filter(made("tokenize"), batched=True, num_proc=2)
 
 
 def test_a_dictionary_of_splits_is_no_way_around():
@@ -340,7 +342,7 @@ def test_functions_of_the_user_take_what_they_want_of_a_stage(made):
     data = Dataset(TABLE)
     flagged = data.map(lambda batch: {"long": MADE["min_words"](batch)}, batched=True)
     assert flagged["long"][:] == [True, False, True, True]
-    long = data.filter(lambda batch: [len(one) > 5 for one in made["tokenize"](batch)["tokens"]], batched=True)
+    long = data.filter(lambda batch: [len(one) > 5 for one in made("tokenize")(batch)["tokens"]], batched=True)
     assert long["id"][:] == ["a", "c", "d"]
     sketches = data.with_format("arrow").map(MADE["shuffle"].sketch, batched=True)
     assert sketches.column_names == ["id", "sort_key"]
