@@ -92,6 +92,7 @@ def plain_triples(text):
     return end - 8, first, total
 
 
+@pytest.mark.slow
 @given(plain_spans)
 @settings(deadline=None)
 def test_lists_as_the_release_spells_them_are_read_64_bytes_at_a_time(spans):
@@ -102,6 +103,7 @@ def test_lists_as_the_release_spells_them_are_read_64_bytes_at_a_time(spans):
     assert plain_triples(text) == (len(text), spans[0][2], total)
 
 
+@pytest.mark.slow
 @given(plain_spans, st.data())
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_a_changed_list_is_what_json_says_or_left_to_others(spans, data):

@@ -221,7 +221,7 @@ def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(st
 def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, hub, tmp_path, places, monkeypatch):
     recipe, far = write_recipe(tmp_path, **BRIEF), bucket.url("deep/my run")
     summary = lc.run(recipe, tmp_path / "local")
-    assert lc.run(recipe, far, 2).funnel == summary.funnel
+    assert lc.run(recipe, far).funnel == summary.funnel
     assert bucket.files("deep/my run") == files_of(tmp_path / "local")
     assert lc.run(recipe, far).batch == summary.batch
     assert lc.verify(far).problems == ()

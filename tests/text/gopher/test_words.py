@@ -73,6 +73,7 @@ def test_counts_are_the_same_wherever_64_bytes_end(words):
             assert (rows - rows[:, :, :1] == np.arange(66)[:, None]).all()
 
 
+@pytest.mark.slow
 def test_words_of_one_hash_are_told_apart():
     from longcrawl.kernels.ngrams import HASHED
 
