@@ -275,7 +275,7 @@ def test_paths_of_nothing(tmp_path, tokenizer):
         read_lengths(tmp_path)
 
 
-def test_a_run_is_composed_by_the_command_line(tmp_path, longcrawl):
+def test_a_run_is_composed_by_the_command_line(tmp_path):
     lines = (json.dumps({"id": str(n), "text": "word " * (n + 12)}) for n in range(40))
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     spec = f"""
@@ -295,13 +295,13 @@ outputs:
     assert len(lengths) == 40
     assert lengths.max() > 8
     assert sorted(read_lengths(tmp_path / "run" / "rectangle").tokens) == sorted(lengths)
-    told = longcrawl("compose", tmp_path / "run", "--capacities", "8,16", "--plot", tmp_path / "plot.png")
-    assert told.returncode == 0, told.stderr
+    command = ["compose", str(tmp_path / "run"), "--capacities", "8,16"]
+    told = CliRunner().invoke(app, [*command, "--plot", str(tmp_path / "plot.png")], catch_exceptions=False)
     assert told.stdout.rstrip("\n") == repr(lc.compose(tmp_path / "run", capacities=[8, 16]))
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     fields = ("strategy=interleaved", "documents_per_sample=3", "chunks_per_document=2")
     sets = [word for field in fields for word in ("--set", field)]
-    told = longcrawl("compose", tmp_path / "run", "--capacities", "8,16", *sets, "--json")
+    told = CliRunner().invoke(app, [*command, *sets, "--json"], catch_exceptions=False)
     *_, row = json.loads(told.stdout)["strategies"]
     (own,) = lc.compose(tmp_path / "run", strategies=[lc.tokens.Interleaved(16, 3, 2)]).rows
     assert (row["label"], row["samples"]) == (own.label, own.samples)

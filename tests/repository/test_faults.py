@@ -25,18 +25,14 @@ FLIPPED = [
     *("feed gpt-simple", "feed megatron", "feed nanogpt", "feed olmo-core", "packed datatrove", "packed gpt-simple"),
     *("input parquet", "saved index", "plan", "run ledger"),
 ]
-SMALL = {
-    "fuzz": ["--n", "10", "warc.gz", "recipe"],
-}
-"""A few trials of some targets; CONTRIBUTING.md says how to run longer ones."""
-LARGER = {
+TRIALS = {
     "fuzz": ["--n", "900", *FUZZED],
     "flips": ["--n", "150", *FLIPPED],
     "kills": ["--n", "4", "gpt-simple", "longcrawl64-clean"],
     "storage": ["--n", "9"],
     "hub": ["--n", "6"],
 }
-"""A minute of two processors together."""
+"""A minute of two processors together; `make faults` runs longer ones."""
 
 
 def campaign(name: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -47,22 +43,17 @@ def campaign(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_campaign_is_run():
-    assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(LARGER)
+    assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(TRIALS)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *(pytest.param(name, SMALL, id=f"{name}-small") for name in SMALL),
-        *(pytest.param(name, LARGER, id=f"{name}-larger", marks=pytest.mark.slow) for name in LARGER),
-    ],
-)
-def test_every_trial_is_survived(name, words):
-    ended = campaign(name, *words[name])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_is_survived(name):
+    ended = campaign(name, *TRIALS[name])
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     assert ended.stdout.splitlines()[-1] == f"{name} ratio=1.000"
     tried = int(re.search(r"of ([\d,]+) trials survived", ended.stdout)[1].replace(",", ""))
-    assert tried >= 0.98 * int(words[name][1])  # the share of each target is rounded
+    assert tried >= 0.98 * int(TRIALS[name][1])  # the share of each target is rounded
 
 
 BROKEN = """
