@@ -12,7 +12,9 @@ lint:
 	ruff format --check .
 	$(MAKE) --no-print-directory types
 	pytest -m slow -k "not walk" tests/repository/test_layers.py tests/repository/test_prose.py \
-		tests/repository/test_exports.py::test_names_in_messages_and_docstrings_exist
+		tests/repository/test_exports.py::test_names_in_messages_and_docstrings_exist \
+		tests/repository/test_dependencies.py::test_what_is_imported_is_declared_and_nothing_else \
+		tests/repository/test_dependencies.py::test_optional_packages_are_imported_in_functions
 
 types:
 	mypy -p longcrawl

@@ -69,7 +69,7 @@ def test_shards_alone_have_no_sizes(run, tmp_path):
         lc.verify(run, check="names")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["recipes"], ["funnel", "RUN"], ["verify", "RUN", "--quick"]])
 def test_a_question_to_a_manifest_imports_no_arrays(run, command):
     arguments = [str(run) if each == "RUN" else each for each in command]

@@ -102,6 +102,7 @@ def needed() -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared_and_nothing_else():
     declared = requirements()
     always = {canonicalize_name(each.name) for each in declared[""]}
@@ -111,6 +112,7 @@ def test_what_is_imported_is_declared_and_nothing_else():
     assert sorted(always - set(imported)) == []
 
 
+@pytest.mark.slow
 def test_optional_packages_are_imported_in_functions():
     always = {canonicalize_name(each.name) for each in requirements()[""]}
     assert {name for name, outside in imported_distributions().items() if outside} - always == IN_WORKERS

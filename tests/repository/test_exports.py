@@ -135,6 +135,7 @@ print(json.dumps([heavy, files]))
     return folder, *json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets(checkout):
     _, heavy, _ = checkout
     assert heavy == []
@@ -217,6 +218,7 @@ def test_builders_is_not_a_top_level_name(tmp_path):
     assert result.stdout.strip() == "None"
 
 
+@pytest.mark.slow
 def test_a_checkout_imports_nothing_from_the_one_that_is_installed(checkout):
     folder, _, files = checkout
     assert len(files) > 50

@@ -491,6 +491,7 @@ def test_the_policy_is_a_field_of_the_source_that_changes_a_recipe_only_where_it
             parse_recipe(spec)
 
 
+@pytest.mark.slow
 def test_every_shipped_recipe_takes_the_policy():
     for name in lc.recipes():
         plain, first = lc.load_recipe(name), lc.load_recipe(name, KEEP_FIRST)

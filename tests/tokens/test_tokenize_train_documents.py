@@ -117,6 +117,7 @@ def test_a_plan_says_on_how_many_documents(documents, recipe):
     assert "trains" not in str(lc.plan(path, overrides=["stages.tokenize.train_documents=null"]))
 
 
+@pytest.mark.slow
 def test_recipes_that_do_not_set_it_are_spelled_as_before():
     for name in recipes():
         spelled = yaml.safe_load(load_recipe(name).as_yaml())["stages"]

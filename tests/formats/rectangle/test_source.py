@@ -99,6 +99,7 @@ def test_a_changed_chunk_is_a_corruption_error_that_does_not_advise_to_skip(ours
     assert "on_bad_files" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_rectangle_is_read_over_http(ours, web_server):
     path, tokens = ours
     data = load_dataset("longcrawl", "rectangle", data_dir=web_server(path), split="train", streaming=True)

@@ -216,6 +216,7 @@ def test_the_description_names_every_file_and_what_decodes_the_rows(text_rectang
         assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+@pytest.mark.slow
 def test_the_same_documents_make_the_same_bytes(tmp_path, text_rectangle, directory_digest):
     one, _ = text_rectangle(json_escaped=False)
     other, _ = text_rectangle(json_escaped=False)
