@@ -277,6 +277,13 @@ def peer(python: str, script: str, folder: Path) -> Compared:
     return [(what, equal, of) for what, equal, of in json.loads(done.stdout.splitlines()[-1])]
 
 
+def show(compared: Compared) -> Compared:
+    """Print comparisons, and return them."""
+    for what, equal, of in compared:
+        print(f"{what:<78} {equal:>9,} of {of:>9,}{'' if equal == of else '  DIFFERENT'}", flush=True)
+    return compared
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datatrove-megatron", metavar="PYTHON")
@@ -293,8 +300,8 @@ def main() -> None:
         for width, documents in made.items():
             write_ours(folder / f"ours{width}", documents)
             np.savez(folder / f"documents{width}.npz", **documents)
-            compared += read_flat(folder, width, documents)
-        compared += make_runs(folder / "runs")
+            compared += show(read_flat(folder, width, documents))
+        compared += show(make_runs(folder / "runs"))
         both = options.datatrove_megatron
         for python, script, read in (
             (both, "read_datatrove.py", read_datatrove),
@@ -308,11 +315,9 @@ def main() -> None:
             if python is None:
                 print(f"  passed over, as no interpreter was named: {script}")
                 continue
-            compared += peer(python, script, folder)
+            compared += show(peer(python, script, folder))
             for width, documents in made.items():
-                compared += read(folder, width, documents)
-    for what, equal, of in compared:
-        print(f"{what:<78} {equal:>9,} of {of:>9,}{'' if equal == of else '  DIFFERENT'}")
+                compared += show(read(folder, width, documents))
     share = sum(equal == of for _, equal, of in compared) / len(compared)
     print(f"cross_reading ratio={share:.3f}")
     sys.exit(share < 1)

@@ -25,7 +25,8 @@ from olmo_core.data.types import LongDocStrategy
 from olmo_core.data.utils import get_rng, iter_document_indices, write_document_indices
 
 LENGTH = 256
-LEAST = 8
+LEAST, MOST = 8, 128
+"""Lengths of ``NumpyVSLDataset``, which stores 256 in a byte, as 0, and then finds no piece of this length."""
 SEED = 3
 
 Piece = tuple[bytes, bytes]
@@ -53,11 +54,11 @@ class Reference:
                 yield first, min(first + most, end)
 
     def powers(self) -> Iterator[bytes]:
-        """Yield the tokens of documents, cut into powers of 2 from ``LENGTH`` down to ``LEAST``."""
+        """Yield the tokens of documents, cut into powers of 2 from ``MOST`` down to ``LEAST``."""
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             first = start
             while end - first >= LEAST:
-                size = min(LENGTH, 1 << ((end - first).bit_length() - 1))
+                size = min(MOST, 1 << ((end - first).bit_length() - 1))
                 yield self.tokens[first : first + size].tobytes()
                 first += size
 
@@ -128,7 +129,7 @@ def read_packed(path: Path, width: int, made: Reference, work: Path) -> list[lis
 
 
 def read_variable(path: Path, width: int, made: Reference, work: Path) -> list[list]:
-    data = opened(NumpyVSLDataset, path, width, made, work, min_sequence_length=LEAST, max_sequence_length=LENGTH)
+    data = opened(NumpyVSLDataset, path, width, made, work, min_sequence_length=LEAST, max_sequence_length=MOST)
     wanted = list(made.powers())
     pairs = zip(range(len(data)), wanted, strict=True)
     equal = sum(data[number]["input_ids"].numpy().tobytes() == each for number, each in pairs)

@@ -17,11 +17,11 @@ import longcrawl as lc
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "trainers.py"
 PACKAGES = {
-    "accelerate": ["torch", "accelerate"],
-    "grain": ["torch", "grain"],
-    "torchtitan": ["torch", "torchtitan.components.dataloader"],
-    "lightning": ["torch", "lightning"],
-    "trl": ["torch", "trl"],
+    "accelerate": ["torch", "transformers", "accelerate"],
+    "grain": ["torch", "transformers", "grain"],
+    "torchtitan": ["torch", "transformers", "torchtitan.components.dataloader"],
+    "lightning": ["torch", "transformers", "lightning"],
+    "trl": ["torch", "transformers", "trl"],
 }
 STEPS, ROWS, LENGTH = 12, 4, 128
 
