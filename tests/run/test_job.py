@@ -119,11 +119,15 @@ def fork_command(words: tuple[object, ...], stderr: int, size: int = resource.RL
 
 
 def start(*words: object) -> subprocess.Popen:
-    """Start a command as it is typed, in a python of its own."""
+    """Start a command as it is typed, in a python of its own, even if these tests ignore Ctrl-C in the background."""
     command = [sys.executable, "-m", "longcrawl", *map(str, words)]
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def kill_a_run(recipe: Path, out: Path, seen: Callable[[], object], num_proc: int = 1, victim: str = "group") -> None:
@@ -411,7 +415,7 @@ def test_a_second_run_is_refused_and_the_interrupt_key_ends_the_first_and_its_wo
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert said.rstrip().splitlines()[-1].rpartition("\r")[2] == "stopped; the same command resumes from here"
     assert "Traceback" not in said
     wait_until(lambda: not any(running(worker) for worker in workers), 20)

@@ -225,7 +225,9 @@ def _start_worker(watched: Connection, held: Connection) -> None:
     LIVING.clear()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # Ctrl-C may end a worker at once, as files are written whole or not at all; else each would begin another task.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A run that ignores it, as in the background of a shell script, has workers that ignore it.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
 
 

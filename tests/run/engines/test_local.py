@@ -206,6 +206,16 @@ def _broken(number):
     return [][number]
 
 
+def test_workers_ignore_the_interrupt_key_if_their_run_does():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert list(map_tasks(signal.getsignal, [signal.SIGINT] * 2, 2)) == [signal.SIG_DFL] * 2
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert list(map_tasks(signal.getsignal, [signal.SIGINT] * 2, 2)) == [signal.SIG_IGN] * 2
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_error_of_a_worker_has_the_traceback_that_it_had_there():
     done, failed = pickle.loads(answer(_broken, 3))
     assert (done, type(failed)) == (False, IndexError)
