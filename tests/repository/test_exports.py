@@ -135,7 +135,6 @@ print(json.dumps([heavy, files]))
     return folder, *json.loads(result.stdout)
 
 
-@pytest.mark.slow
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets(checkout):
     _, heavy, _ = checkout
     assert heavy == []

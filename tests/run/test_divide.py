@@ -123,7 +123,7 @@ def test_documents_losses_and_ledgers_are_those_of_whole_files(folder, tmp_path,
     assert [bad["part"] for bad in manifest(one)["bad_files"]] == ["a.jsonl", "b.jsonl", "c.jsonl.gz", "d.parquet"]
 
 
-@pytest.mark.slow
+@pytest.mark.variants
 @pytest.mark.parametrize("results", [2, 6, 17])
 def test_a_stopped_run_is_finished_with_the_same_bytes(folder, tmp_path, small, results, directory_digest):
     lc.run(recipe(folder), tmp_path / "run")
