@@ -3,12 +3,13 @@
     python benchmarks/recipes.py [--data LONGCRAWL_DATA] [--recipes datatrove …] [--sizes 1 2 4] [--turns 2]
         [--set stages.extract_text.engine=blocks]
 
-A run is a process of its own (``_recipe_run.py``). Input is real text, a release and archives of the folder that
-LONGCRAWL_DATA names, or made up where there is none. Twice and four times the input have copies with other ids and
-URLs and every eighth word in another place, so that no deduplication takes them for copies; ``quickstart`` reads what
-is installed and has one size. A copy of a release has shards of its own, of 70 to 440 documents, or --together copies
-share them, as files of RedPajama-V2 have some 20,000. Cold is the first run with an empty folder for machine code, all
-others are warm. Best of --turns.
+A run is a process of its own (``_recipe_run.py``). Input is real text, a release and archives of pages and of PDFs from
+the folder that LONGCRAWL_DATA names, or made up where there is none. Twice and four times the input have copies with
+other ids and URLs and every eighth word in another place, so that no deduplication takes them for copies. Copies of a
+PDF have a comment at its end and the same text, so ``finepdfs`` extracts all of them and then removes them.
+``quickstart`` reads what is installed and has one size. A copy of a release has shards of its own, of 70 to 440
+documents, or --together copies share them, as files of RedPajama-V2 have some 20,000. Cold is the first run with an
+empty folder for machine code, all others are warm. Best of --turns.
 
 "fixed" is what a run of no input would take, by the first two sizes; "growth" the exponent by which the rest grows from
 the first size to the last. A step's MB are those of the pages, texts or tokens that reach it, else those that are read.

@@ -20,8 +20,8 @@ size only.
 The speed-up is the CPU time of one process over the critical path. "beyond equal shares" are the steps by which the
 path is longer than an equal share of all cores. Of the real runs the best of --turns counts. CPU seconds rise by a
 quarter and more if other programs share the machine: measure on a quiet one. What two runs gain beside each other,
-each by one process, is what the machine itself allows by wall. With --spark each recipe also runs on one
-and two executors of a local cluster, of one core each. The last line is the least speed-up by two processes.
+each by one process, is what the machine itself allows by wall. With --spark each recipe also runs on one and two
+executors of a local cluster, of one core each. The last line is the least speed-up by two processes.
 """
 
 import argparse
